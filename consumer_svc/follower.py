@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 # Heartbeats of the log come once a second.
 TOPICS_SECONDS = 0.5
 SILENT_LOOK_SECONDS, EXPIRE_LOOK_SECONDS = 5.0, 60.0
+# Of a look at all lite topics, before the next batch of the log is heard of.
+LOOK_THROUGH_SECONDS_MAX = 1.0
 # Of a batch, for pulls that wait for a light queue. Those of lite topics mostly pop; the others look at the end of their wait.
 LIGHT_QUEUE_COUNT_MAX = 64
 COURTESY_SECONDS = 5.0  # RocketMQ's flushConsumerOffsetInterval
@@ -188,7 +190,8 @@ class ConsumerFollower(StateFollower):
 
     def _look_at_lite_topics(self, now: float) -> None:
         try:
-            self._lite.look_through()
+            while self._lite.look_through() and self._clock() < now + LOOK_THROUGH_SECONDS_MAX:
+                pass  # a page of 20,000
             if now >= self._silent_at:
                 self._silent_at = now + SILENT_LOOK_SECONDS
                 self._lite.end_silent()

@@ -93,13 +93,15 @@ class Groups:
     def page(self, topic: str, names: GroupNames = ALL_GROUPS) -> tuple[Sequence[pb.GroupSettings], bool]:
         """The settings of a page of groups, by name, and whether there are more.
 
-        Those with a position in a topic when one is named, else all that are kept or have members.
+        Those with a position in a topic, or bound to its lite topics, when one is named; else all that are kept or have
+        members.
         """
         life = self._life
         members = () if topic else life.clients.groups()
         with life.lock:
             groups = life.states.groups
-            known = (name for name, group in groups.items() if not topic or group.has_position(topic))
+            bound = life.states.bound.get(topic, ())
+            known = (name for name, group in groups.items() if not topic or group.has_position(topic) or name in bound)
             found, has_more = names.page(itertools.chain(known, (name for name in members if name not in groups)))
             settings = [groups[name].settings if name in groups else GroupSettings(name) for name in found]
         return [settings_to_proto(each, life.attempts_max(each)) for each in settings], has_more

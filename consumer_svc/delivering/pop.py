@@ -213,44 +213,47 @@ class Pops:
                 if delivered:
                     del delivered[count_max:]
                     return response
-            for _ in range(LITE_TOPIC_COUNT_MAX):
-                room = count_max - len(delivered)
-                if room <= 0 or body_bytes_left <= 0:
-                    break
-                with life.lock:
-                    queue = life.news.take(name, client_id)
-                    if queue is None:
+            try:
+                for _ in range(LITE_TOPIC_COUNT_MAX):
+                    room = count_max - len(delivered)
+                    if room <= 0 or body_bytes_left <= 0:
                         break
-                    ref = QueueRef(name, queue, 0)
-                    state = life.states.find(ref)
-                    if state is not None and state.leases:
-                        life.news.done(name, queue)  # what is in flight says it at its end
-                        continue
-                looks_again = True
-                try:
-                    pick = self._pick(request, EVERYTHING, settings, ref, room, body_bytes_left)
-                    count_before = len(delivered)
-                    written = self._hand_out(request, settings, pick, out, response)
-                    if written is not None:
-                        writes.append(written)
-                        body_bytes_left -= pick.body_bytes
-                    looks_again = len(delivered) == count_before and bool(
-                        pick.picked or pick.dead or pick.ended or pick.is_full or pick.has_more or pick.is_unbuilt
-                    )
-                    if pick.is_full:
-                        break
-                except StoreError as error:
-                    failed = failed or error
-                    if isinstance(error, NOT_NOW):
-                        break
-                finally:
                     with life.lock:
-                        life.news.done(name, queue)
-                    if looks_again:
-                        again.append(queue)
+                        queue = life.news.take(name, client_id)
+                        if queue is None:
+                            break
+                        ref = QueueRef(name, queue, 0)
+                        state = life.states.find(ref)
+                        if state is not None and state.leases:
+                            life.news.done(name, queue)  # what is in flight says it at its end
+                            continue
+                    looks_again = True
+                    try:
+                        pick = self._pick(request, EVERYTHING, settings, ref, room, body_bytes_left)
+                        count_before = len(delivered)
+                        written = self._hand_out(request, settings, pick, out, response)
+                        if written is not None:
+                            writes.append(written)
+                            body_bytes_left -= pick.body_bytes
+                        looks_again = len(delivered) == count_before and bool(
+                            pick.picked or pick.dead or pick.ended or pick.is_full or pick.has_more or pick.is_unbuilt
+                        )
+                        if pick.is_full:
+                            break
+                    except StoreError as error:
+                        failed = failed or error
+                        if isinstance(error, NOT_NOW):
+                            break
+                    finally:
+                        with life.lock:
+                            life.news.done(name, queue)
+                        if looks_again:
+                            again.append(queue)
+            finally:  # also behind what nobody thought of: else it would wait for the next message
+                with life.lock:
+                    for queue in again:
+                        life.news.put_back(name, client_id, queue)
             with life.lock:
-                for queue in again:
-                    life.news.put_back(name, client_id, queue)
                 if failed is None and not life.is_over and life.news.has_some(name, client_id):
                     life.arrivals.note_lite(name, request.topic, client_id)  # the next poll gets it
         for write in writes:

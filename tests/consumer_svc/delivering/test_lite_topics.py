@@ -713,6 +713,26 @@ def test_a_group_is_described_by_its_parent_and_not_by_each_lite_topic(log: Memo
     assert [at for _, at in life.pulls.offsets("g", lite_queue_name(PARENT, "l50"))] == [1]
 
 
+def test_groups_of_a_parent_topic_are_listed_with_it(log: MemoryLog, life: LogLife) -> None:
+    bind(log, life)
+    life.groups.update(GroupSettings("other"))
+    assert [each.consumer_group for each in life.groups.page(PARENT)[0]] == ["g"]
+
+
+def test_a_lite_topic_is_looked_at_again_after_an_error_that_nobody_thought_of(log: MemoryLog, life: LogLife) -> None:
+    bind(log, life, is_wildcard=True)
+    sync(life, "c", ALL)
+    send(log, "a", "a0")
+
+    def fail() -> None:
+        raise ValueError("unheard of")
+
+    meanwhile(life, fail)
+    with pytest.raises(ValueError, match="unheard of"):
+        get(life)
+    assert get(life) == ["a0"]
+
+
 def test_a_message_is_tracked_in_its_lite_topic(log: MemoryLog, life: LogLife) -> None:
     bind(log, life)
     sync(life, "c", ADD, "a")
