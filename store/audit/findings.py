@@ -82,6 +82,8 @@ _TABLE = (
     Code("QUEUE_FOREIGN_FILE", _I, Repair.OTHER, "move it out of consumequeue/ if it is not needed there"),
     Code("QUEUE_LEFT_ALONE", _I, Repair.OTHER, "nothing: only a broker builds and reads it, and Reput changes nothing of it"),
     Code("QUEUE_UNITS_OF_DAMAGED_RECORDS", _I, Repair.OTHER, "they are removed when the log is cut"),
+    Code("LIGHT_UNIT_WRONG", _E, Repair.DERIVED, _REBUILD),
+    Code("LIGHT_UNIT_MISSING", _E, Repair.DERIVED, _REBUILD),
     # The indexes.
     Code("INDEX_MISSING_KEYS", _E, Repair.DERIVED, _REBUILD),
     Code("INDEX_BEHIND_LOG", _I, Repair.DERIVED, _CATCHES_UP),

@@ -33,6 +33,7 @@ from store.format.record import Record
 from store.walk.checks import FullCheck
 from store.walk.cursor import Gap, RecordCursor
 from store.walk.record_reader import read_record_at
+from store.walk.record_runs import light_places_of
 
 OFFSET_MAX = (1 << 62) - 1
 
@@ -232,6 +233,7 @@ def dispatch_of(record: Record) -> DispatchRequest:
         record.sys_flag,
         record.prepared_transaction_offset,
         record.tags or "",
+        light_places_of(record),
     )
 
 

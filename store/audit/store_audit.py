@@ -17,6 +17,7 @@ from pathlib import Path
 from store.audit.findings import Findings
 from store.audit.index_audit import IndexAudit
 from store.audit.index_files import find_index_layout
+from store.audit.light_audit import LightAudit
 from store.audit.log_audit import LogAudit, LogFiles, LogSummary, QueueId
 from store.audit.queue_audit import QueueAudit
 from store.audit.state_audit import StateAudit
@@ -148,8 +149,9 @@ def audit_store(
             resumes_at=state.index.next_offset if state.index is not None else None,
             unflushed_from=state.index_unflushed_from,
         )  # fmt: skip
+        light = LightAudit(fs, root, files.first_offset, findings)
         log = LogAudit(
-            files, findings, [queues, index],
+            files, findings, [queues, index, light],
             durable_offset=state.durable_offset,
             watched=state.watched,
             pulse=lambda done: on_progress(done, files.total_bytes),
@@ -159,6 +161,7 @@ def audit_store(
         tell_features(fs, root, summary, findings)
         queues.finish(summary.end_offset)
         index.finish(summary.end_offset)
+        light.finish()
         queue_ids = [queue_id for queue_id in list_queue_ids(fs, root) if queue_id not in queues.left_alone]
         state.finish(log, files, {topic for topic, _ in queues.queue_ids} | {topic for topic, _ in queue_ids})
     finally:

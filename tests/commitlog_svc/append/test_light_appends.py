@@ -254,3 +254,28 @@ def test_a_forgotten_queue_goes_on_behind_its_old_end(tmp_path: Path) -> None:
     with open_log(tmp_path, enable_lmq=True) as log:
         records = stored(log, to_queues("%LMQ%a"), to_queues("%LMQ%b"), to_queues("%LMQ%c"), to_queues("%LMQ%d"))
     assert [text for _, text in texts(records)] == ["5", "5", "1", "5"]
+
+
+@pytest.mark.parametrize("piece_bytes", [100, 1 << 20])
+def test_a_replica_that_leads_goes_on_behind_the_positions_of_its_leader(tmp_path: Path, piece_bytes: int) -> None:
+    with open_log(tmp_path / "leader", enable_lmq=True) as log:
+        for number in range(60):
+            append(log, to_queues("%LMQ%a", f"%LMQ%{number % 5}"), new_message())
+        data = log.read_bytes(0, log.status.end_offset)
+    with open_log(tmp_path / "replica", enable_lmq=True) as log:
+        copy = log.begin_copy()
+        for at in range(0, len(data), piece_bytes):
+            copy.receive(at, data[at : at + piece_bytes])
+            copy.settle_records()
+        copy.close()
+        assert texts(stored(log, to_queues("%LMQ%a", "%LMQ%3"))) == [("%LMQ%a,%LMQ%3", "60,12")]
+    with open_log(tmp_path / "replica", enable_lmq=True) as log:
+        assert texts(stored(log, to_queues("%LMQ%a", "%LMQ%4"))) == [("%LMQ%a,%LMQ%4", "61,12")]
+        check_positions(log)
+
+
+def test_retention_forgets_queues_whose_messages_it_removed(tmp_path: Path) -> None:
+    with open_log(tmp_path, enable_lmq=True, light_queue_count_max=2) as log:
+        append(log, to_queues("%LMQ%a"), to_queues("%LMQ%b"))
+        log._forget_before(log.status.end_offset)
+        append(log, to_queues("%LMQ%c"), to_queues("%LMQ%d"))
