@@ -134,6 +134,7 @@ def _text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
+@functools.cache  # asked three times a test
 def shared_by(path: Path) -> str:
     """The fixture of `SHARED` that a file asks for; empty for none."""
     return next((name for name, asks in ASKS_FOR.items() if asks.search(_text_of(path))), "")
