@@ -4,7 +4,9 @@ The object store is moto's S3 in a process of its own.
 """
 
 import functools
+import itertools
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +64,25 @@ def archive_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Arc
     return functools.cache(lambda store: archived(store, tmp_path_factory.mktemp("made") / "archive"))
 
 
+@pytest.fixture(scope="module")
+def restored_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """What a directory has after a restore of an archive, made once and not to be written to."""
+
+    def restore(archive: Path) -> Path:
+        target = tmp_path_factory.mktemp("restored") / "store"
+        restore_job.run(None, archive, target, broker_name=BROKER, layout=LAYOUT)
+        return target
+
+    return functools.cache(restore)
+
+
+@pytest.fixture(scope="module")
+def uri_of(object_store: ObjectStore) -> Callable[[Path], str]:
+    """Where the files of a directory are objects, put there once and not to be written to."""
+    numbers = itertools.count()
+    return functools.cache(lambda root: object_store.upload(root, f"stores/uploaded-{next(numbers)}"))
+
+
 def bytes_below(root: Path, *, without: str = "lock") -> dict[str, bytes]:
     files = (path for path in root.rglob("*") if path.is_file() and path.name != without)
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
@@ -69,10 +90,10 @@ def bytes_below(root: Path, *, without: str = "lock") -> dict[str, bytes]:
 
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_behind_a_uri_gives_the_same_archive(
-    store: str, object_store: ObjectStore, request: pytest.FixtureRequest, tmp_path: Path
+    store: str, uri_of: Callable[[Path], str], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     root: Path = request.getfixturevalue(store)
-    uri = object_store.upload(root, f"stores/{store}")
+    uri = uri_of(root)
 
     here = archive_job.run(None, root, tmp_path / "here", include_active=True)
     there = archive_job.run(None, uri, tmp_path / "there", include_active=True)
@@ -87,12 +108,12 @@ def test_a_store_behind_a_uri_gives_the_same_archive(
 def test_an_archive_behind_a_uri_is_verified_and_restored(
     store: str,
     archive_of: Callable[[Path], Archived],
-    object_store: ObjectStore,
+    uri_of: Callable[[Path], str],
     request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
     made = archive_of(request.getfixturevalue(store))
-    uri = object_store.upload(made.archive, f"stores/archive-{store}")
+    uri = uri_of(made.archive)
 
     report = verify_job.run(None, uri, broker_name=BROKER)
     restore_job.run(None, uri, tmp_path / "there", broker_name=BROKER)
@@ -117,22 +138,24 @@ def restore_there(archive: str, uri: str) -> None:
 def test_a_restore_to_a_uri_makes_the_objects_that_are_files_in_a_directory(
     store: str,
     archive_of: Callable[[Path], Archived],
+    restored_of: Callable[[Path], Path],
+    uri_of: Callable[[Path], str],
     object_store: ObjectStore,
     request: pytest.FixtureRequest,
     tmp_path: Path,
 ) -> None:
     made = archive_of(request.getfixturevalue(store))
-    restore_job.run(None, made.archive, tmp_path / "here", broker_name=BROKER, layout=LAYOUT)
+    here = restored_of(made.archive)
 
-    restore_there(object_store.upload(made.archive, f"stores/away-{store}"), object_store.uri(f"stores/back-{store}"))
+    restore_there(uri_of(made.archive), object_store.uri(f"stores/back-{store}"))
 
     down = object_store.download(f"stores/back-{store}", tmp_path / "down")
     manifest = json.loads((down / "restore.json").read_bytes())
     (down / "restore.json").unlink()
     assert {file["path"] for file in manifest["files"]} == set(bytes_below(down))
-    assert_same_store(down, tmp_path / "here")
-    assert bytes_below(down / "commitlog") == bytes_below(tmp_path / "here/commitlog")
-    assert bytes_below(down / "config") == bytes_below(tmp_path / "here/config")
+    assert_same_store(down, here)
+    assert bytes_below(down / "commitlog") == bytes_below(here / "commitlog")
+    assert bytes_below(down / "config") == bytes_below(here / "config")
     assert list_log_files(*open_root(object_store.uri(f"stores/back-{store}")))
     with pytest.raises(InvalidArgumentError, match="holds a finished restore"):
         restore_job.run(None, made.archive, object_store.uri(f"stores/back-{store}"), broker_name=BROKER)
@@ -140,13 +163,14 @@ def test_a_restore_to_a_uri_makes_the_objects_that_are_files_in_a_directory(
 
 def test_a_restore_to_a_uri_that_fails_anywhere_is_no_store_until_it_is_run_again(
     archive_of: Callable[[Path], Archived],
+    restored_of: Callable[[Path], Path],
     object_store: ObjectStore,
     broker_store: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = archive_of(broker_store)
-    restore_job.run(None, made.archive, tmp_path / "here", broker_name=BROKER, layout=LAYOUT)
+    here = restored_of(made.archive)
     uri, path, put_file, left = object_store.uri("stores/half"), "stores/half", ObjectRoot.put_file, [0]
 
     def fail(self: ObjectRoot, name: str, file: Path) -> int:
@@ -169,7 +193,7 @@ def test_a_restore_to_a_uri_that_fails_anywhere_is_no_store_until_it_is_run_agai
 
     restore_there(str(made.archive), uri)
 
-    assert_same_store(object_store.download(path, tmp_path / "down"), tmp_path / "here")
+    assert_same_store(object_store.download(path, tmp_path / "down"), here)
     assert not (tmp_path / "down/commitlog/restore.begun.json").exists()
     assert not (tmp_path / "down/consumequeue/old").exists()
 
@@ -203,14 +227,14 @@ def test_a_restore_to_a_uri_that_another_has_taken_over_from_ends(
 
 
 def test_damage_of_an_archive_behind_a_uri_is_named(
-    object_store: ObjectStore, broker_store: Path, tmp_path: Path
+    archive_of: Callable[[Path], Archived], object_store: ObjectStore, broker_store: Path, tmp_path: Path
 ) -> None:
-    made = archived(broker_store, tmp_path / "archive")
-    victim = max(made.archive.rglob("*.parquet"), key=lambda path: path.stat().st_size)
+    archive = Path(shutil.copytree(archive_of(broker_store).archive, tmp_path / "archive"))
+    victim = max(archive.rglob("*.parquet"), key=lambda path: path.stat().st_size)
     data = bytearray(victim.read_bytes())
     data[len(data) // 2] ^= 255
     victim.write_bytes(data)
-    uri = object_store.upload(made.archive, "stores/damaged")
+    uri = object_store.upload(archive, "stores/damaged")
 
     report = verify_job.run(None, uri, broker_name=BROKER)
 
@@ -249,13 +273,17 @@ def test_queries_over_uris_find_what_brute_force_finds(
 
 @pytest.mark.parametrize("store", STORES)
 def test_an_archive_written_to_a_uri_has_the_bytes_of_one_in_a_directory(
-    store: str, object_store: ObjectStore, request: pytest.FixtureRequest, tmp_path: Path
+    store: str,
+    uri_of: Callable[[Path], str],
+    object_store: ObjectStore,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
 ) -> None:
     root: Path = request.getfixturevalue(store)
     uri = object_store.uri(f"stores/written-{store}")
 
     here = archive_job.run(None, root, tmp_path / "here", include_active=True)
-    there = archive_job.run(None, object_store.upload(root, f"stores/source-{store}"), uri, include_active=True)
+    there = archive_job.run(None, uri_of(root), uri, include_active=True)
 
     down = object_store.download(f"stores/written-{store}", tmp_path / "down")
     (down / f"segments/{BROKER}/run.json").unlink()
@@ -283,9 +311,13 @@ def test_a_second_run_to_a_uri_adds_nothing_and_keeps_what_other_shards_have(
 
 
 def test_a_run_to_a_uri_that_fails_anywhere_leaves_whole_segments_and_the_next_one_completes_it(
-    object_store: ObjectStore, broker_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    archive_of: Callable[[Path], Archived],
+    object_store: ObjectStore,
+    broker_store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    archive_job.run(None, broker_store, tmp_path / "here", include_active=True)
+    here = archive_of(broker_store).archive
     uri = object_store.uri("stores/failing")
     root, put_file, left = ObjectRoot(uri), ObjectRoot.put_file, [0]
 
@@ -296,7 +328,7 @@ def test_a_run_to_a_uri_that_fails_anywhere_leaves_whole_segments_and_the_next_o
         return put_file(self, name, file)
 
     monkeypatch.setattr(ObjectRoot, "put_file", fail)
-    count = len([name for name in bytes_below(tmp_path / "here") if not name.endswith(".json")])
+    count = len([name for name in bytes_below(here) if not name.endswith(".json")])
     for left[0] in (0, 1, count // 2):
         with pytest.raises(ServiceUnavailableError):
             archive_job.run(None, broker_store, uri, include_active=True)
@@ -310,7 +342,7 @@ def test_a_run_to_a_uri_that_fails_anywhere_leaves_whole_segments_and_the_next_o
     assert report.counts["leftover_file_count"] == 1
     down = object_store.download("stores/failing", tmp_path / "down")
     (down / f"segments/{BROKER}/run.json").unlink()
-    assert bytes_below(down) == bytes_below(tmp_path / "here")
+    assert bytes_below(down) == bytes_below(here)
 
 
 def test_a_run_to_a_uri_that_another_has_taken_over_from_publishes_nothing_more(
@@ -332,10 +364,9 @@ def test_a_run_to_a_uri_that_another_has_taken_over_from_publishes_nothing_more(
 
 
 def test_a_slow_attempt_does_not_take_records_of_a_growing_file_back(
-    object_store: ObjectStore, broker_store: Path, tmp_path: Path
+    archive_of: Callable[[Path], Archived], broker_store: Path
 ) -> None:
-    archive_job.run(None, broker_store, tmp_path / "archive", include_active=True)
-    fs, root = RealFileSystem(), tmp_path / "archive"
+    fs, root = RealFileSystem(), archive_of(broker_store).archive
     newest = read_segment(fs, root, BROKER, segment_offsets(fs, root, BROKER)[-1])
 
     assert may_publish(fs, root, newest)
@@ -351,7 +382,7 @@ def test_a_file_uri_is_the_directory(broker_store: Path, tmp_path: Path) -> None
 
 
 def test_what_cannot_be_read_or_written_is_said(object_store: ObjectStore, broker_store: Path, tmp_path: Path) -> None:
-    object_store.upload(broker_store, "stores/no-archive")
+    object_store.upload(broker_store / "config", "stores/no-archive")
     with pytest.raises(UnsupportedStoreError, match="holds files and is not an archive"):
         archive_job.run(None, broker_store, object_store.uri("stores/no-archive"))
     with pytest.raises(InvalidArgumentError, match="bucket 'nobodys' does not exist") as caught:
