@@ -20,8 +20,9 @@ pytest_plugins = ["tests.support.failures", "tests.support.logs", "pytester"]
 
 let_children_be_interrupted()
 
-# An example that takes long says that the machine is busy.
-hypothesis.settings.register_profile("shared-machine", deadline=None, print_blob=True)
+# An example that takes long says that the machine is busy. Each run draws others, so many runs for few changes find what one
+# with many examples would.
+hypothesis.settings.register_profile("shared-machine", deadline=None, print_blob=True, max_examples=40)
 hypothesis.settings.load_profile("shared-machine")
 
 

@@ -83,7 +83,7 @@ STEPS = st.lists(st.sampled_from([0, 1, 400, 999, 1000, 2500, 60_000, -1, -700, 
 WINDOWS = st.tuples(st.integers(-8_000, 70_000), st.integers(-8_000, 70_000)).map(sorted)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=STEPS, windows=st.lists(WINDOWS, min_size=1, max_size=6), restart=st.sampled_from(["none", "kept", "lost"])
 )

@@ -40,6 +40,7 @@ class ObjectStore:
             endpoint_override=self.endpoint,
             region="us-east-1",
             allow_bucket_creation=True,
+            allow_delayed_open=True,  # one request for a small object instead of three
         )
 
     def uri(self, path: str) -> str:

@@ -84,6 +84,17 @@ def refusal(start_response) -> list[bytes]:
     return [b"<Error><Code>AccessDenied</Code><Message>the test says so</Message></Error>"]
 
 
+class S3Alone(DomainDispatcherApplication):
+    """Knows without a look at all services of moto which of them a request is for: a fifth of its work."""
+
+    def get_application(self, environ):
+        name = "moto_api" if environ["PATH_INFO"].startswith("/moto-api") else "s3"
+        with self.lock:
+            if name not in self.app_instances:
+                self.app_instances[name] = self.create_app(name)
+            return self.app_instances[name]
+
+
 class Quiet(WSGIRequestHandler):
     """Logs nothing."""
 
@@ -100,7 +111,7 @@ def say(line: object) -> None:
 
 
 def main() -> None:
-    gate = Gate(DomainDispatcherApplication(create_backend_app))
+    gate = Gate(S3Alone(create_backend_app))
     server = make_server("127.0.0.1", 0, gate, threaded=True, request_handler=Quiet)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()

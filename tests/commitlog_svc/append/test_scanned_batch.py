@@ -279,7 +279,7 @@ def twins(tmp_path: Path) -> Any:
         yield twins
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=st.lists(_MESSAGES | _ON_THE_WIRE, max_size=5), flush=st.integers(0, 4), deduplicate=st.booleans())
 def test_any_request_has_one_outcome(twins: Twins, messages: list[NewMessage], flush: int, deduplicate: bool) -> None:
     twins.append(request_of(*messages, flush=flush, deduplicate=deduplicate))

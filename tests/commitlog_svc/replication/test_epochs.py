@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from commitlog_svc.replication.epochs import NOWHERE, STORE_ID_NAME, Epoch, EpochFile, agreed_offset, open_store_id
@@ -52,7 +52,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=500, deadline=None)
 @given(STEPS)
 def test_logs_agree_up_to_the_first_byte_that_differs_whoever_led_and_whatever_was_lost(steps: list) -> None:
     """Any replica may lead at any time, also with less than others have: unclean elections and torn tails included."""

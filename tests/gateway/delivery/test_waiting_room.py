@@ -5,7 +5,7 @@ from collections import deque
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from gateway.delivery.polls import Poll, QueueName
 from gateway.delivery.timers import Timers
@@ -530,7 +530,6 @@ def check(steps):
     assert sorted([*got, *shard.messages]) == list(range(count)), "each message is with one poll or still there"
 
 
-@settings(max_examples=250, deadline=None)
 @given(STEPS)
 def test_whatever_happens_nothing_is_missed_and_nothing_kept(steps):
     check(steps)

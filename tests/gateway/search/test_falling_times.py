@@ -149,7 +149,7 @@ def searches(draw):
     return seed, fall_share, built_count, question
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(searches(), st.integers(1, 60), st.integers(0, 90))
 def test_pages_that_say_complete_have_all_records_of_the_window_wherever_store_times_fall(
     records, sandbox, threads, asked, page_size, max_records
@@ -172,7 +172,7 @@ def test_pages_that_say_complete_have_all_records_of_the_window_wherever_store_t
         }
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     searches(),
     st.sampled_from([gateway_pb.BOUNDARY_LOWER, gateway_pb.BOUNDARY_UPPER]),

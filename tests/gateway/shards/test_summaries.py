@@ -271,7 +271,7 @@ KEYS = st.sampled_from(["a", "b", "c"])
 LOGS = st.lists(st.tuples(st.integers(0, 30), KEYS), max_size=30)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     logs=st.lists(LOGS, min_size=3, max_size=3),
     later=st.lists(LOGS, min_size=3, max_size=3),

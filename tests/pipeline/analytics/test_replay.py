@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer_svc.state.codec import change_to_proto
@@ -37,7 +37,6 @@ def _events(state_records: list[tuple[int, int, str, bytes]]) -> list[dict[str, 
     return list(found.to_pylist())
 
 
-@settings(max_examples=60)
 @given(st.integers(0, 1 << 32))
 def test_positions_and_consumed_messages_are_those_of_the_service(seed: int) -> None:
     log = random_log(seed, steps=25)

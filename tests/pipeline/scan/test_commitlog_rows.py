@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
@@ -46,7 +46,6 @@ def test_odd_records_between_ordinary_ones(tmp_path: Path, verify: str, kernel_m
     assert read(root, raw="true", verify=verify) == [row_of(frame) for frame in frames]
 
 
-@settings(max_examples=60, deadline=None)
 @given(messages=logs.messages, batch_rows=st.integers(1, 9))
 def test_any_messages_are_read_as_their_rows(
     tmp_path_factory: pytest.TempPathFactory, messages: list[Any], batch_rows: int

@@ -58,7 +58,7 @@ def uploaded(object_store: ObjectStore, root: Path) -> tuple[str, list[Any]]:
 
 
 @pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("split_bytes", [2048, 100_000, 1 << 30])
+@pytest.mark.parametrize("split_bytes", [1 << 14, 100_000, 1 << 30])
 def test_rows_are_those_of_brute_force_and_of_the_local_scan(
     object_store: ObjectStore, request: pytest.FixtureRequest, store: str, split_bytes: int
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.scan.log_files import LogFile
@@ -241,7 +241,6 @@ def scan_all(root: Path, size: int, **options: Any) -> list[Any]:
     return found
 
 
-@settings(max_examples=150, deadline=None)
 @given(seed=st.integers(0, 1 << 40))
 def test_any_damage_ends_in_rows_or_in_an_error_that_names_an_offset(
     tmp_path_factory: pytest.TempPathFactory, seed: int
@@ -266,7 +265,6 @@ def test_any_damage_ends_in_rows_or_in_an_error_that_names_an_offset(
             assert verify == "none"  # the search for the next record looks at places, the walk does not
 
 
-@settings(max_examples=200, deadline=None)
 @given(data=st.binary(max_size=600), with_head=st.booleans())
 def test_any_bytes_at_all(tmp_path_factory: pytest.TempPathFactory, data: bytes, with_head: bool) -> None:
     head = frames_of([message()], base=0)[0] if with_head else b""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -83,7 +83,6 @@ def expected(fields: dict[str, Any]) -> message_pb2.NewMessage:
     return message
 
 
-@settings(max_examples=400, deadline=None)
 @given(fields=MESSAGES, more=MESSAGES)
 @example(
     fields={**NO_FIELDS, "topic": "T", "body": b"x", "queue_id": 0},
@@ -98,7 +97,6 @@ def test_what_protobuf_reads_is_what_was_given(fields: dict, more: dict) -> None
         )
 
 
-@settings(max_examples=200, deadline=None)
 @given(fields=MESSAGES)
 def test_by_hand_it_is_the_same_bytes(fields: dict) -> None:
     """But for several properties, whose order protobuf leaves open."""

@@ -1,6 +1,6 @@
 """The outbox against a plain model: order, limits of batches, bytes in the buffer."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reput_client.errors import ServiceUnavailableError
@@ -50,7 +50,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(steps=STEPS, count_max=st.integers(1, 8), bytes_max=st.integers(1, 300), in_flight_max=st.integers(1, 4))
 def test_every_message_is_in_one_batch_in_order_and_batches_keep_their_limits(
     steps: list, count_max: int, bytes_max: int, in_flight_max: int

@@ -36,7 +36,6 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(0, 5_000), st.sets(st.sampled_from((*TOPICS, *map(asked_group, ("A", "B", "g"))))))
-@settings(deadline=None, max_examples=300)
 def test_it_says_what_a_dict_says(steps: list[tuple[str, int, Any]], now: int, asked: set[str]) -> None:
     table = PendingTable(RULES, 5)
     model: dict[int, tuple[int, HalfMessage | None]] = {}  # stored, details

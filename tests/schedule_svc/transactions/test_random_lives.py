@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.message.v1.message_pb2 import StoredMessage
@@ -248,7 +248,6 @@ def run(chance: random.Random, steps: list[str]) -> None:
 
 
 @given(st.randoms(use_true_random=False), st.lists(st.sampled_from(STEPS), max_size=60))
-@settings(deadline=None, max_examples=60)
 def test_each_message_has_the_end_that_was_answered(chance: random.Random, steps: list[str]) -> None:
     run(chance, steps)
 

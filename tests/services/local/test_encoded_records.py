@@ -181,7 +181,7 @@ def log_and_room(
 
 
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=12), chance=CHANCE, damage=st.booleans())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_run_is_what_the_plain_path_makes_of_its_records(
     tmp_path_factory: pytest.TempPathFactory,
     messages: list[PreparedMessage],
@@ -220,7 +220,7 @@ def test_a_run_is_what_the_plain_path_makes_of_its_records(
 
 
 @given(messages=st.lists(MESSAGES, min_size=1, max_size=12), chance=CHANCE, damage=st.booleans())
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_records_are_those_of_the_log_up_to_one_that_the_plain_path_has_to_judge(
     tmp_path_factory: pytest.TempPathFactory,
     messages: list[PreparedMessage],

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from store.derive.index_fill import KERNEL, IndexFiller
@@ -22,8 +22,9 @@ def _columns(keys):
     return np.array(hashes, dtype=np.int32), np.array(offsets, dtype=np.int64), np.array(times, dtype=np.int64)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(keys=KEYS, slot_count=st.integers(1, 50), run=st.integers(1, 80), end=st.integers(-5, 10**13))
+@example(keys=[(1, 0, 1), (2, 9, 2)], slot_count=3, run=1, end=0)  # a file goes on
 def test_any_keys_in_any_runs_make_the_same_file(kernel_form, keys, slot_count, run, end):
     planned = IndexFileState.seeded(slot_count, 100, end_time_millis=end, end_commit_log_offset=7)
     filled = IndexFileState.seeded(slot_count, 100, end_time_millis=end, end_commit_log_offset=7)
@@ -72,7 +73,7 @@ def test_arguments_that_do_not_fit_are_refused_and_nothing_is_touched(load_kerne
     assert not arguments["entries"].any()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(hashes=st.lists(st.integers(-(2**31), -1), min_size=1, max_size=5))
 def test_a_negative_hash_reaches_no_byte_outside(load_kernel, hashes):
     kernel = load_kernel(KERNEL)
@@ -89,7 +90,7 @@ def _as_java(value):
     return (value + 2**63) % 2**64 - 2**63
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     begin=st.one_of(st.integers(-5, 5), st.integers(1, 2**63 - 1)), time=TIMES, offset=st.integers(-(2**63), 2**63 - 1)
 )

@@ -45,7 +45,7 @@ def make(entries, run, begin_millis=T0):
     return maker
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(entries=ENTRIES, run=st.integers(1, 60))
 def test_the_filter_holds_each_hash_by_its_definition_and_nothing_else(kernel_form, entries, run):
     maker = make(entries, run)
@@ -63,7 +63,7 @@ def test_the_filter_holds_each_hash_by_its_definition_and_nothing_else(kernel_fo
     assert made == encode_summary(header, b"".join(word.to_bytes(4, "little") for word in words))
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(entries=ENTRIES, run=st.integers(1, 60))
 def test_times_are_said_only_where_an_entry_proves_them(kernel_form, entries, run):
     maker = make(entries, run)
@@ -106,7 +106,7 @@ def test_an_entry_that_cannot_be_is_named(kernel_form, bad, first_run):
     assert found == 4
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.binary(max_size=200).map(lambda data: data[: len(data) // 20 * 20]), number=st.integers(1, 2**31))
 def test_any_bytes_reach_no_word_outside_and_are_judged_alike(load_kernel, data, number):
     kernel = load_kernel(KERNEL)

@@ -68,7 +68,6 @@ def _positions(first: int, steps: list[int | None]) -> list[int]:
     return positions
 
 
-@settings(max_examples=150, deadline=None)
 @given(first=st.integers(0, NEAR_MAX), steps=STEPS, batch=st.integers(1, 30))
 def test_any_sequence_of_positions_gives_the_online_builders_files(first, steps, batch):
     is_near = all(step is None or step <= NEAR_MAX for step in steps)

@@ -4,7 +4,7 @@ import dataclasses
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from store.derive.record_dispatch import decode_dispatch
@@ -291,7 +291,6 @@ def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
                 continue
 
 
-@settings(max_examples=300)
 @given(st.sampled_from(CASES), st.data())
 def test_any_damage_is_refused_alike_by_both_readers(case: Case, data: st.DataObject) -> None:
     """What the fast reader takes, the careful one takes too, and they agree."""

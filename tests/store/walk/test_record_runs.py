@@ -20,7 +20,7 @@ from tests.store.walk import logs
 from tests.store.walk.logs import ODD, closed, frames_of, message, mixed_log, mutated, open_files
 from tests.support.kernels import FORMS
 
-MUTATION_COUNTS = {"compiled": 20_000, "uncompiled": 1000}
+MUTATION_COUNTS = {"compiled": 4000, "uncompiled": 500}  # others in each run
 
 
 @pytest.fixture(scope="module", autouse=True, params=FORMS)
@@ -197,11 +197,11 @@ def test_the_walks_agree_on_any_messages(messages: list[Any], tail: bytes) -> No
 
 
 def test_thousands_of_damaged_logs(form: str) -> None:
-    chance = random.Random(77)
+    chance = random.Random(random.getrandbits(64))
     count = 0
-    for _ in range(MUTATION_COUNTS[form] // 200):
+    for _ in range(MUTATION_COUNTS[form] // 20):
         data = mixed_log(chance, chance.randrange(1, 9), base=0, odd_share=chance.choice((0, 0, 0.2)))
-        for _ in range(200):
+        for _ in range(20):
             walk = assert_walks_agree(mutated(chance, data))
             count += walk.full.record_count - walk.seen_count
     assert count > MUTATION_COUNTS[form] // 2, "the kernel took hardly anything"

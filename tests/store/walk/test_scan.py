@@ -18,7 +18,7 @@ from tests.store.walk.logs import BASE, ODD, frames_of, message, mixed_log, muta
 from tests.support.fixture_stores import walk_frames
 from tests.support.kernels import FORMS
 
-MUTATION_COUNTS = {True: 6_000, False: 600}  # compiled or not
+MUTATION_COUNTS = {True: 3000, False: 500}  # compiled or not; others in each run
 CHECKS = [rows.LENGTHS, rows.PLACE, rows.SUMS]
 # A hash and a mark "doubtful" may be anything where the plain codec has the last word.
 NUMBER_ROWS = [row for row in range(rows.ROW_COUNT_32) if row != rows.IS_DOUBTFUL]
@@ -262,12 +262,12 @@ def test_the_twins_agree_on_any_property_string(kernel: Any, text: list[bytes]) 
 
 
 def test_thousands_of_damaged_logs(kernel: Any) -> None:
-    chance = random.Random(20_001)
+    chance = random.Random(random.getrandbits(64))
     count = 0
     mutation_count = MUTATION_COUNTS[is_compiled(kernel)]
-    for _ in range(mutation_count // 200):
+    for _ in range(mutation_count // 20):
         data = mixed_log(chance, chance.randrange(1, 9))
-        for _ in range(200):
+        for _ in range(20):
             check = chance.choice(CHECKS)
             damaged = mutated(chance, data)
             count += assert_twins_agree(kernel, damaged, check=check)

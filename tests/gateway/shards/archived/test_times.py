@@ -125,7 +125,7 @@ def test_positions_over_archive_and_queue_are_those_of_brute_force_where_times_f
 
     for queue in ((TOPIC, 0), (TOPIC, 1)):
         rows = rows_of(made, queue)
-        for time_millis in moments_of(times, 60, seed):
+        for time_millis in moments_of(times, 30, seed):
             found = ask(shards, queue, time_millis, boundary, deadline)
             assert (found.answer.queue_offset, found.problem) == (brute_force(rows, time_millis, boundary), None), (
                 time_millis

@@ -1,7 +1,7 @@
 """The summary of an index file as bytes: what it says is what was put in, and damage is seen page by page."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from store.format.derived import index_summary
@@ -93,7 +93,6 @@ def split_block(hashes, block_count):
     return words
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     hashes=st.lists(st.integers(0, 2**31 - 1), max_size=60),
     asked=st.lists(st.integers(0, 2**31 - 1), max_size=30),
