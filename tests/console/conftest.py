@@ -62,7 +62,7 @@ class GroupedShard(MemoryShard):
             client_id="a-client", consumer_group="g", subscriptions=wanted, language="PYTHON", version="1.0"
         )
         groups.members = {"g": [member]}
-        groups.tracks = {record.commit_log_offset: tracks_of_each_state() for record in self.records}
+        groups.tracks = dict.fromkeys((record.commit_log_offset for record in self.records), tracks_of_each_state())
         self.topics["waiting-topic"] = 1
         waiting = MemoryScheduling(
             broker_name,

@@ -4,6 +4,7 @@ Its index has no files, chains or seconds: a candidate is every record with a ke
 stored. So it over-delivers as far as the port allows, and what a query keeps is the query's doing.
 """
 
+import functools
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,6 +45,9 @@ from services.convert import stored_message
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, TopicNotFoundError
 from store.format.derived.index_layout import key_hash, tag_key
 from store.format.record import Record
+
+# Hundreds of tests have the same thousands of records.
+hash_of = functools.lru_cache(1 << 16)(key_hash)
 
 
 def shown(record: Record, *, omit_body: bool = False) -> StoredMessage:
@@ -219,7 +223,7 @@ class MemoryShard:
         self._by_hash: dict[int, set[int]] = {}
         for record in self.records:
             for key in {*record.keys, record.unique_key or "", *([tag_key(record.tags)] if record.tags else [])} - {""}:
-                self._by_hash.setdefault(key_hash(f"{record.topic}#{key}"), set()).add(record.commit_log_offset)
+                self._by_hash.setdefault(hash_of(f"{record.topic}#{key}"), set()).add(record.commit_log_offset)
 
     def shard(self, broker_name: str = "broker-a") -> Shard:
         shard = with_records(with_keys(with_queues(Shard(broker_name), self), self), self)
