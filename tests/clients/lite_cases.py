@@ -5,7 +5,18 @@ from collections.abc import Sequence
 
 from tests.clients.cases import case
 from tests.clients.programs import PUSH_LANGUAGES, Program
-from tests.clients.stage import Stage, ids, message, received_again, send, subscribe, tell, wait_for_ids
+from tests.clients.stage import (
+    Stage,
+    acknowledge,
+    ids,
+    message,
+    receive_until,
+    received_again,
+    send,
+    subscribe,
+    tell,
+    wait_for_ids,
+)
 
 # These say where a subscription begins.
 CHOOSING_LANGUAGES = ("java", "node")
@@ -152,3 +163,18 @@ def a_client_has_as_many_lite_topics_as_its_group_allows(stage: Stage) -> None:
     wanted = send_to(producer, "c", range(3))
     wait_for_ids(wanted, consumer)
     assert ids([consumer]) == Counter(wanted)
+
+
+def a_lite_simple_consumer_asks_for_its_lite_topics(stage: Stage) -> None:
+    """Not a case: RocketMQ 5.5.0 does not know this kind of client, which Python's library has."""
+    topic = stage.topic("LITE")
+    consumer = stage.simple(topic, stage.group(bind_topic=topic), is_lite=True)
+    assert consumer.ask(do="subscribe", lite_topic="a")["event"] == "subscribed"
+    producer = stage.producer(topic)
+    wanted = send_to(producer, "a", range(3))
+    send_to(producer, "b", ["unwanted"])
+    got = receive_until(consumer, lambda messages: len(messages) >= len(wanted))
+    assert [(said["message_id"], said["lite_topic"]) for said in got] == [(each, "a") for each in wanted]
+    acknowledge(consumer, *got)
+    last = send_to(producer, "a", ["last"])
+    assert [said["message_id"] for said in receive_until(consumer, bool)] == last
