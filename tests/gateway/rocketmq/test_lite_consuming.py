@@ -1,5 +1,6 @@
 """Lite topics against a whole installation: `reput serve` with its own consumer service."""
 
+import contextlib
 import pathlib
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.gateway.rocketmq.consumers import ENDPOINTS, Consumer
 from tests.gateway.rocketmq.test_lite import session
-from tests.support.stack import HostedStack, hosted_stack
+from tests.support.stack import HostedStack, hosted_gateway, hosted_stack
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
@@ -220,3 +221,49 @@ def test_a_gateway_that_has_just_started_gives_a_lite_client_nothing_of_the_pare
         send(again, "a", "0")
         assert again.receive(broker=broker) == (v2.MESSAGE_NOT_FOUND, []), "it learns what the group is"
         assert told(receive(again, 1)) == [("a", "0")]
+
+
+def test_lite_topics_lie_each_in_one_of_several_shards_and_all_come(tmp_path: pathlib.Path) -> None:
+    names = ("broker-a", "broker-b")
+    services = ("commitlog", "consumequeue", "index", "consumer")
+    with contextlib.ExitStack() as running:
+        stacks = [
+            running.enter_context(hosted_stack(tmp_path / name, settings={"REPUT_BROKER_NAME": name})) for name in names
+        ]
+        shards = ";".join(
+            f"{name}=" + ",".join(f"{service}={one.addresses[service]}" for service in services)
+            for name, one in zip(names, stacks, strict=True)
+        )
+        address = running.enter_context(hosted_gateway(tmp_path, {"REPUT_GATEWAY_SHARDS": shards}))
+        for one in stacks:
+            make(one, "Spread")
+        consumer = Consumer(address, group="group-of-Spread", topic="Spread")
+        assert consumer.tell(consumer.settings(v2.LITE_PUSH_CONSUMER))[0].status.code == v2.OK
+        wanted = [f"chat-{number}" for number in range(12)]
+        assert sync(consumer, v2.COMPLETE_ADD, *wanted) == v2.OK
+        for body in ("0", "1"):
+            for lite_topic in (*wanted, "unwanted"):
+                send(consumer, lite_topic, body)
+        request = v2.QueryAssignmentRequest(topic=consumer.topic, group=consumer.group, endpoints=ENDPOINTS)
+        assigned = consumer.call("QueryAssignment", request).assignments
+        assert sorted((each.message_queue.broker.name, each.message_queue.id) for each in assigned) == [
+            (name, -1) for name in names
+        ]
+        came: dict[str, list[tuple[str, str]]] = {name: [] for name in names}
+
+        def poll_both() -> bool:
+            for name in names:
+                _, got = consumer.receive(broker=name, seconds=5)
+                came[name] += told(got)
+                if got:
+                    consumer.ack(*map(handle_of, got))
+            return sum(map(len, came.values())) >= 2 * len(wanted)
+
+        wait_until(poll_both, lambda: f"all come, not only {came}")
+        both = [{lite_topic for lite_topic, _ in came[name]} for name in names]
+        assert all(both)
+        assert not both[0] & both[1]
+        assert both[0] | both[1] == set(wanted)
+        for name in names:
+            for lite_topic in both[names.index(name)]:
+                assert [body for each, body in came[name] if each == lite_topic] == ["0", "1"]
