@@ -56,18 +56,20 @@ class AppendMessageStreamResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[_message_pb2.AppendResult, _Mapping]]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
 
 class AppendInternalRequest(_message.Message):
-    __slots__ = ("records", "flush", "broker_name", "follower", "follower_epoch")
+    __slots__ = ("records", "flush", "broker_name", "follower", "follower_epoch", "new_topics")
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     FLUSH_FIELD_NUMBER: _ClassVar[int]
     BROKER_NAME_FIELD_NUMBER: _ClassVar[int]
     FOLLOWER_FIELD_NUMBER: _ClassVar[int]
     FOLLOWER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NEW_TOPICS_FIELD_NUMBER: _ClassVar[int]
     records: _containers.RepeatedCompositeFieldContainer[InternalRecord]
     flush: _message_pb2.FlushMode
     broker_name: str
     follower: str
     follower_epoch: int
-    def __init__(self, records: _Optional[_Iterable[_Union[InternalRecord, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., broker_name: _Optional[str] = ..., follower: _Optional[str] = ..., follower_epoch: _Optional[int] = ...) -> None: ...
+    new_topics: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, records: _Optional[_Iterable[_Union[InternalRecord, _Mapping]]] = ..., flush: _Optional[_Union[_message_pb2.FlushMode, str]] = ..., broker_name: _Optional[str] = ..., follower: _Optional[str] = ..., follower_epoch: _Optional[int] = ..., new_topics: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class InternalRecord(_message.Message):
     __slots__ = ("topic", "queue_id", "body", "flag", "sys_flag", "properties", "born_time", "born_host", "store_host", "reconsume_times", "prepared_transaction_offset")

@@ -244,7 +244,8 @@ class ConsumerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def KeepClients(self, request, context):
-        """Says that clients live, what they subscribe to, and which of them this gateway holds a stream of.
+        """Says that clients live, what they subscribe to, and which of them this gateway holds a stream of. A group that was made has the
+        topic `%RETRY%group` from its first member on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -60,7 +60,9 @@ class ConsumerServiceStub:
     Errors: NOT_FOUND (TOPIC_NOT_FOUND), INVALID_ARGUMENT.
     """
     KeepClients: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.KeepClientsRequest, _consumer_service_pb2.KeepClientsResponse]
-    """Says that clients live, what they subscribe to, and which of them this gateway holds a stream of."""
+    """Says that clients live, what they subscribe to, and which of them this gateway holds a stream of. A group that was made has the
+    topic `%RETRY%group` from its first member on.
+    """
     EndClient: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.EndClientRequest, _consumer_service_pb2.EndClientResponse]
     """Says that a client has ended in order: what is renewed for it was not given to its program, is delivered again at once, and the
     attempt does not count.
@@ -203,7 +205,9 @@ class ConsumerServiceServicer:
         request: _consumer_service_pb2.KeepClientsRequest,
         context: _grpc.ServicerContext,
     ) -> _consumer_service_pb2.KeepClientsResponse:
-        """Says that clients live, what they subscribe to, and which of them this gateway holds a stream of."""
+        """Says that clients live, what they subscribe to, and which of them this gateway holds a stream of. A group that was made has the
+        topic `%RETRY%group` from its first member on.
+        """
 
     def EndClient(
         self,

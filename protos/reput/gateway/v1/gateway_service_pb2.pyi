@@ -845,7 +845,7 @@ class GetStatusRequest(_message.Message):
 class GetStatusResponse(_message.Message):
     __slots__ = ("services", "version", "sees_everything")
     class ServiceStatus(_message.Message):
-        __slots__ = ("broker_name", "service", "address", "error", "log_first_offset", "log_end_offset", "next_offset", "catching_up", "state", "problem", "recovery_begin_offset", "recovery_next_offset", "recovery_end_offset", "file_count", "file_size_bytes", "key_count", "disk_total_bytes", "disk_free_bytes", "disk_level", "newest_store_time", "group_count", "in_flight_count", "client_count", "scheduled_count", "transaction_count", "oldest_due_time", "replica", "role", "epoch", "replicas", "coordinator", "followed_lag_bytes", "followed_lag_age", "features", "nameservers", "broker_address")
+        __slots__ = ("broker_name", "service", "address", "error", "log_first_offset", "log_end_offset", "next_offset", "catching_up", "state", "problem", "recovery_begin_offset", "recovery_next_offset", "recovery_end_offset", "file_count", "file_size_bytes", "key_count", "disk_total_bytes", "disk_free_bytes", "disk_level", "newest_store_time", "group_count", "in_flight_count", "client_count", "scheduled_count", "transaction_count", "oldest_due_time", "replica", "role", "epoch", "replicas", "coordinator", "followed_lag_bytes", "followed_lag_age", "features", "nameservers", "broker_address", "delay_levels", "timer_count")
         class NameserversEntry(_message.Message):
             __slots__ = ("key", "value")
             KEY_FIELD_NUMBER: _ClassVar[int]
@@ -889,6 +889,8 @@ class GetStatusResponse(_message.Message):
         FEATURES_FIELD_NUMBER: _ClassVar[int]
         NAMESERVERS_FIELD_NUMBER: _ClassVar[int]
         BROKER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+        DELAY_LEVELS_FIELD_NUMBER: _ClassVar[int]
+        TIMER_COUNT_FIELD_NUMBER: _ClassVar[int]
         broker_name: str
         service: str
         address: str
@@ -925,7 +927,9 @@ class GetStatusResponse(_message.Message):
         features: _containers.RepeatedScalarFieldContainer[str]
         nameservers: _containers.ScalarMap[str, bool]
         broker_address: str
-        def __init__(self, broker_name: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., state: _Optional[str] = ..., problem: _Optional[str] = ..., recovery_begin_offset: _Optional[int] = ..., recovery_next_offset: _Optional[int] = ..., recovery_end_offset: _Optional[int] = ..., file_count: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., key_count: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., disk_level: _Optional[str] = ..., newest_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., group_count: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., client_count: _Optional[int] = ..., scheduled_count: _Optional[int] = ..., transaction_count: _Optional[int] = ..., oldest_due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[GetStatusResponse.ReplicaStatus, _Mapping]]] = ..., coordinator: _Optional[str] = ..., followed_lag_bytes: _Optional[int] = ..., followed_lag_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., features: _Optional[_Iterable[str]] = ..., nameservers: _Optional[_Mapping[str, bool]] = ..., broker_address: _Optional[str] = ...) -> None: ...
+        delay_levels: _containers.RepeatedCompositeFieldContainer[GetStatusResponse.DelayLevelStatus]
+        timer_count: int
+        def __init__(self, broker_name: _Optional[str] = ..., service: _Optional[str] = ..., address: _Optional[str] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., log_first_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., next_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., state: _Optional[str] = ..., problem: _Optional[str] = ..., recovery_begin_offset: _Optional[int] = ..., recovery_next_offset: _Optional[int] = ..., recovery_end_offset: _Optional[int] = ..., file_count: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., key_count: _Optional[int] = ..., disk_total_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., disk_level: _Optional[str] = ..., newest_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., group_count: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., client_count: _Optional[int] = ..., scheduled_count: _Optional[int] = ..., transaction_count: _Optional[int] = ..., oldest_due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., replica: _Optional[str] = ..., role: _Optional[str] = ..., epoch: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[GetStatusResponse.ReplicaStatus, _Mapping]]] = ..., coordinator: _Optional[str] = ..., followed_lag_bytes: _Optional[int] = ..., followed_lag_age: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., features: _Optional[_Iterable[str]] = ..., nameservers: _Optional[_Mapping[str, bool]] = ..., broker_address: _Optional[str] = ..., delay_levels: _Optional[_Iterable[_Union[GetStatusResponse.DelayLevelStatus, _Mapping]]] = ..., timer_count: _Optional[int] = ...) -> None: ...
     class ReplicaStatus(_message.Message):
         __slots__ = ("replica", "in_sync", "connected", "lag_bytes", "lag_millis", "fetched_bytes", "fetch_total_bytes", "fetched_bytes_per_second")
         REPLICA_FIELD_NUMBER: _ClassVar[int]
@@ -945,6 +949,15 @@ class GetStatusResponse(_message.Message):
         fetch_total_bytes: int
         fetched_bytes_per_second: int
         def __init__(self, replica: _Optional[str] = ..., in_sync: _Optional[bool] = ..., connected: _Optional[bool] = ..., lag_bytes: _Optional[int] = ..., lag_millis: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., fetch_total_bytes: _Optional[int] = ..., fetched_bytes_per_second: _Optional[int] = ...) -> None: ...
+    class DelayLevelStatus(_message.Message):
+        __slots__ = ("level", "next_offset", "max_offset")
+        LEVEL_FIELD_NUMBER: _ClassVar[int]
+        NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        level: int
+        next_offset: int
+        max_offset: int
+        def __init__(self, level: _Optional[int] = ..., next_offset: _Optional[int] = ..., max_offset: _Optional[int] = ...) -> None: ...
     SERVICES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     SEES_EVERYTHING_FIELD_NUMBER: _ClassVar[int]

@@ -187,7 +187,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatusResponse(_message.Message):
-    __slots__ = ("next_offset", "log_end_offset", "catching_up", "state", "last_error", "failure_count", "delayed_count", "timer_count", "transaction_count", "oldest_due_time", "delivered_count", "check_count", "recalled_count", "committed_count", "rolled_back_count", "skipped_count", "delay_levels_millis", "removed_transaction_count")
+    __slots__ = ("next_offset", "log_end_offset", "catching_up", "state", "last_error", "failure_count", "delayed_count", "timer_count", "transaction_count", "oldest_due_time", "delivered_count", "check_count", "recalled_count", "committed_count", "rolled_back_count", "skipped_count", "delay_levels_millis", "removed_transaction_count", "delay_levels")
     NEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     LOG_END_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CATCHING_UP_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +206,7 @@ class GetStatusResponse(_message.Message):
     SKIPPED_COUNT_FIELD_NUMBER: _ClassVar[int]
     DELAY_LEVELS_MILLIS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_TRANSACTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DELAY_LEVELS_FIELD_NUMBER: _ClassVar[int]
     next_offset: int
     log_end_offset: int
     catching_up: bool
@@ -224,4 +225,5 @@ class GetStatusResponse(_message.Message):
     skipped_count: int
     delay_levels_millis: _containers.RepeatedScalarFieldContainer[int]
     removed_transaction_count: int
-    def __init__(self, next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., state: _Optional[str] = ..., last_error: _Optional[str] = ..., failure_count: _Optional[int] = ..., delayed_count: _Optional[int] = ..., timer_count: _Optional[int] = ..., transaction_count: _Optional[int] = ..., oldest_due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delivered_count: _Optional[int] = ..., check_count: _Optional[int] = ..., recalled_count: _Optional[int] = ..., committed_count: _Optional[int] = ..., rolled_back_count: _Optional[int] = ..., skipped_count: _Optional[int] = ..., delay_levels_millis: _Optional[_Iterable[int]] = ..., removed_transaction_count: _Optional[int] = ...) -> None: ...
+    delay_levels: _containers.RepeatedCompositeFieldContainer[_gateway_service_pb2.GetStatusResponse.DelayLevelStatus]
+    def __init__(self, next_offset: _Optional[int] = ..., log_end_offset: _Optional[int] = ..., catching_up: _Optional[bool] = ..., state: _Optional[str] = ..., last_error: _Optional[str] = ..., failure_count: _Optional[int] = ..., delayed_count: _Optional[int] = ..., timer_count: _Optional[int] = ..., transaction_count: _Optional[int] = ..., oldest_due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., delivered_count: _Optional[int] = ..., check_count: _Optional[int] = ..., recalled_count: _Optional[int] = ..., committed_count: _Optional[int] = ..., rolled_back_count: _Optional[int] = ..., skipped_count: _Optional[int] = ..., delay_levels_millis: _Optional[_Iterable[int]] = ..., removed_transaction_count: _Optional[int] = ..., delay_levels: _Optional[_Iterable[_Union[_gateway_service_pb2.GetStatusResponse.DelayLevelStatus, _Mapping]]] = ...) -> None: ...
