@@ -159,6 +159,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
             follower=request.follower,
             follower_epoch=request.follower_epoch,
             replicated=request.flush == message_pb2.FLUSH_MODE_REPLICATED,
+            new_topics=request.new_topics,
         )
         return pb.AppendInternalResponse(
             results=map(self._result_maker(), receipts), readable_offset=log.reads.readable_offset

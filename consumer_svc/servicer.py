@@ -307,7 +307,9 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             self._delivery.acks.note_delivered(delivered)
         delivery = self._current_or_none
         names = sorted({client.consumer_group for client in request.clients})
-        settings = [] if delivery is None else map(delivery.groups.settings, names)
+        settings = [] if delivery is None else list(map(delivery.groups.settings, names))
+        if delivery is not None:
+            delivery.groups.make_retry_topics(names, wait=True)
         return pb.KeepClientsResponse(groups=settings)
 
     def EndClient(self, request: pb.EndClientRequest, context: grpc.ServicerContext) -> pb.EndClientResponse:
@@ -385,6 +387,8 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         if request.if_unset and not request.settings.is_set:
             settings = GroupSettings(settings.consumer_group)
         self._delivery.groups.update(settings, request.caller, if_unset=request.if_unset)
+        if request.if_unset:  # a consumer has come; its first heartbeat waits for the topic
+            self._delivery.groups.make_retry_topics([settings.consumer_group], wait=False)
         return pb.UpdateGroupResponse()
 
     def DeleteGroup(self, request: pb.DeleteGroupRequest, context: grpc.ServicerContext) -> pb.DeleteGroupResponse:

@@ -3,10 +3,13 @@ was deleted.
 
 The table is asked for again when it is needed and older than LOOK_SECONDS, and with time (`look`), so that polls that wait for
 a topic hear that they wait in vain. The call is small while nothing changes. When it fails, what was known holds.
+
+It has one kind of topics made: `%RETRY%group`, when the group gets its first member over any door, as RocketMQ does. Tools ask
+for its route before a message was ever sent back.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -16,10 +19,15 @@ from consumer_svc.arrivals import Arrivals
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.message.v1.message_pb2 import MESSAGE_TYPE_PRIORITY
 from services.rpcs import Calls
-from services.rpcs.commitlog import LIST_TOPICS
-from store.errors import StoreError, TopicNotFoundError, TopicNotReadableError, UnsupportedStoreError
+from services.rpcs.commitlog import APPEND_INTERNAL, LIST_TOPICS
+from store.errors import (
+    StoreError,
+    TopicNotFoundError,
+    TopicNotReadableError,
+    UnsupportedStoreError,
+)
 from store.features.table import hidden_by_name
-from store.format.topic import DLQ_PREFIX, PERM_READ, RETRY_PREFIX
+from store.format.topic import DLQ_PREFIX, PERM_READ, RETRY_PREFIX, pull_retry_topic_of
 
 # A change of a topic holds here so much later at most.
 LOOK_SECONDS = 0.1
@@ -28,6 +36,12 @@ CALL_SECONDS = 2.0
 NEEDED_CALL_SECONDS = 5.0
 # After a call that failed: no caller waits for the next one before.
 FAILED_SECONDS = 1.0
+# Retry topics that one call makes; the limit of AppendInternal.
+MAKE_COUNT_MAX = 1_024
+# Of that call: heartbeats, which wait for it, are answered within 2 s.
+MAKE_CALL_SECONDS = 1.0
+# Calls that one thread makes for others, too; what is left then comes with the next group, or heartbeat.
+MAKE_ROUND_COUNT_MAX = 8
 
 _log = structlog.get_logger("reput.consumer")
 
@@ -71,7 +85,9 @@ class TopicView:
         self._arrivals = arrivals
         self._clock = clock
         self._asking = threading.Lock()
-        self._look_at = self._asked_at = clock()
+        self._look_at = self._asked_at = self._make_at = clock()
+        self._making, self._wanted_lock = threading.Lock(), threading.Lock()
+        self._wanted: dict[str, None] = {}  # retry topics that the next call makes, of groups that were made
         self._table = _Table()
 
     def look(self) -> None:
@@ -146,6 +162,53 @@ class TopicView:
     def lite_expiration_minutes(self, topic: str) -> int:
         """After how many minutes without a message the lite topics of a topic are forgotten, as last seen; 0: never."""
         return self._table.lite_minutes.get(topic, 0)
+
+    def make_retry_topics(self, consumer_groups: Iterable[str], *, wait: bool) -> None:
+        """Have the topics of what members of these groups send back, with one queue each, where there are none.
+
+        One call makes all that were asked for while the call before was under way: each writes the topic table, of some 200
+        bytes for each topic. What fails comes with a later call; no heartbeat is refused for it.
+
+        Args:
+            consumer_groups: groups that were made.
+            wait: until they are there, or it failed; else another thread may be making them.
+        """
+        self.look()
+        known = self._table.queue_counts
+        missing = dict.fromkeys(
+            topic for group in consumer_groups if (topic := pull_retry_topic_of(group)) not in known
+        )
+        if not missing:
+            return
+        with self._wanted_lock:
+            self._wanted |= missing
+        for _ in range(MAKE_ROUND_COUNT_MAX):
+            if not (wait or self._wanted) or self._clock() < self._make_at:
+                return
+            if not self._making.acquire(blocking=wait):
+                return  # whoever has it looks again when it has made its own
+            try:
+                self._make_wanted()
+            finally:
+                self._making.release()
+            wait = False
+
+    def _make_wanted(self) -> None:
+        """With `_making` held."""
+        with self._wanted_lock:
+            topics = list(self._wanted)[:MAKE_COUNT_MAX]
+        if not topics:
+            return
+        try:
+            self._source.call(APPEND_INTERNAL, pb.AppendInternalRequest(new_topics=topics), MAKE_CALL_SECONDS)
+        except StoreError as error:
+            self._make_at = self._clock() + FAILED_SECONDS
+            _log.info("topics.not_made", count=len(topics), error=error.message, reason=error.reason())
+        else:
+            with self._wanted_lock:
+                for topic in topics:
+                    self._wanted.pop(topic, None)
+        self._look_at = self._clock()
 
     @property
     def deleted(self) -> Mapping[str, int]:

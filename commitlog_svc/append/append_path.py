@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from commitlog_svc.append.appender import Appender
 from commitlog_svc.append.group_commit import GroupCommit
 from commitlog_svc.append.internal_check import InternalChecker, InternalRecord
-from commitlog_svc.append.message_check import MessageChecker, NewMessage
+from commitlog_svc.append.message_check import MessageChecker, NewMessage, check_count
 from commitlog_svc.append.records import AppendReceipt, PreparedRecord
 from commitlog_svc.append.refusals import AppendRefusals, FollowerFence
 from commitlog_svc.append.topics.queue_offsets import QueueTurns
@@ -35,7 +35,7 @@ from store.files.mapped_files import MappedFileQueue
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
 from store.format.record import BLANK_SIZE_BYTES
-from store.format.topic import REPLY_TOPIC_SUFFIX
+from store.format.topic import REPLY_TOPIC_SUFFIX, validate_topic
 from store.store_time import next_store_time
 
 if TYPE_CHECKING:
@@ -260,16 +260,19 @@ class AppendPath:
         follower: str = "",
         follower_epoch: int = 0,
         replicated: bool = False,
+        new_topics: Sequence[str] = (),
     ) -> list[AppendReceipt]:
         """Writes the records of a service with one `pwritev` into one log file: all of them or none, also across a power cut.
 
         Args:
-            records: 1 to 1,024; none: only keep out what an earlier life of the follower may still append.
+            records: 1 to 1,024; none: only make the new topics, or keep out what an earlier life of the follower may still
+                append.
             sync: wait for the disk; None: as the settings say.
             born_host: of records that name none.
             follower: the name of the follower that appends; empty: it is not fenced.
             follower_epoch: which life of the follower this is.
             replicated: with `sync`: wait for the in-sync replicas, too.
+            new_topics: at most 1,024; those that are not there are made, with one queue each.
 
         Raises:
             FollowerFencedError: a later life of the follower appends; nothing was written.
@@ -280,6 +283,10 @@ class AppendPath:
             NotConfirmedError: it was written, and may be cut.
         """
         began = self._clock()
+        if new_topics:
+            self._make_topics(new_topics)
+            if not records:
+                return []
         if follower and not records:
             if self._refusals.gate is not None:
                 self._refusals.gate.refuse()
@@ -299,6 +306,16 @@ class AppendPath:
             raise self._fatal(error) from error
         self.settle(self._written(receipts, sync, replicated=replicated, began=began))
         return receipts
+
+    def _make_topics(self, topics: Sequence[str]) -> None:
+        check_count(len(topics), "new_topics")
+        for topic in topics:
+            validate_topic(topic)
+        self._refuse(True)
+        try:
+            self._topics.create_missing(topics, dict.fromkeys(topics, 1))
+        except (FlushFailedError, OSError) as error:
+            raise self._fatal(error) from error
 
     def forget_topics(self) -> None:
         """Must be called after topics were changed or deleted: the fast path learns them again, message by message."""

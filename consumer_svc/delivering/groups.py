@@ -134,6 +134,15 @@ class Groups:
                 life.arrivals.note_all()
         wait_for(written)
 
+    def make_retry_topics(self, consumer_groups: Iterable[str], *, wait: bool) -> None:
+        """Have the topics of what members of these groups send back, unless nothing is changed here; see TopicView.
+
+        Only of groups that were made: these are limited (GroupShares), and names in heartbeats are not.
+        """
+        life = self._life
+        if life.leadership is not None and not life.is_over:
+            life.topics.make_retry_topics([name for name in consumer_groups if name in life.states.groups], wait=wait)
+
     def set_mode(self, consumer_group: str, mode: RequestMode, caller: str) -> None:
         """Set how members of a group get the messages of a topic. In the log when this returns; errors as `update`."""
         check_group_name(consumer_group)

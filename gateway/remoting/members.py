@@ -46,7 +46,6 @@ from services.rocketmq.remoting_server import Connection
 from services.serving.admission.callers import caller_here, working_for
 from services.serving.admission.shares import Client, Shares, client_of_name
 from store.errors import IllegalFilterError, QueueNotFoundError, StoreError, TopicNotFoundError
-from store.format.topic import pull_retry_topic_of
 
 # Groups whose topics were made; one that is forgotten is made again, which changes nothing.
 KNOWN_GROUP_COUNT_MAX = 65_536
@@ -313,15 +312,12 @@ class Members:
                 self._room.give_back(*kept)
 
     def _make_group(self, group: str) -> None:
-        """A group, and the topic of what its members send back, exist from its first heartbeat on: clients ask for a route."""
+        """A group exists from its first heartbeat on, and so does its retry topic: clients ask for a route."""
         with self._lock:
             if group in self._known_groups:
                 self._known_groups.move_to_end(group)
                 return
         self._shard.delivering.make_group(default_settings(group), caller_here(), CALL_SECONDS)
-        topic = pull_retry_topic_of(group)
-        if self._shard.topics.find_now(topic) is None:
-            self._shard.create_topic(topic)
         with self._lock:
             self._known_groups[group] = None
             if len(self._known_groups) > KNOWN_GROUP_COUNT_MAX:

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from commitlog_svc.append.message_check import MESSAGE_COUNT_MAX
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.config_files import CONFIG_FILE_BYTES_MAX
 from commitlog_svc.servicer import CommitLogServicer, add_to_server
@@ -23,6 +24,7 @@ from services.status import error_info, status_of
 from store.errors import (
     FollowerFencedError,
     InvalidArgumentError,
+    InvalidMessageError,
     StoreReadOnlyError,
     TopicExistsError,
     TopicNotFoundError,
@@ -226,6 +228,28 @@ def test_a_follower_that_has_started_again_fences_its_earlier_life(served: Serve
     served.client.append_internal([internal_record(b"no name")], flush=flush)
 
 
+def test_topics_that_are_not_there_are_made_together_and_nothing_is_appended(served: Served) -> None:
+    made = [f"%RETRY%g{number}" for number in range(MESSAGE_COUNT_MAX)]
+    writes: list[None] = []
+    served.client.call(rpc.CREATE_TOPIC, pb.CreateTopicRequest(topic="%RETRY%g0", queue_count=4), WAIT_SECONDS_MAX)
+    topics = served.log.topics
+    topics.on_written.append(lambda: writes.append(None))
+
+    def make(names: list[str]) -> pb.AppendInternalResponse:
+        return served.client.call(rpc.APPEND_INTERNAL, pb.AppendInternalRequest(new_topics=names), WAIT_SECONDS_MAX)
+
+    for names in ([*made, "%RETRY%g"], ["%RETRY%g", "no topic"]):
+        with pytest.raises(InvalidArgumentError if len(names) > MESSAGE_COUNT_MAX else InvalidMessageError):
+            make(names)
+    assert not make(made).results
+    make(made)
+
+    assert len(writes) == 1
+    assert [topics.readable_queue_count(name) for name in made] == [4] + [1] * (MESSAGE_COUNT_MAX - 1)
+    assert topics.find("%RETRY%g") is None
+    assert all_records(served.log) == []
+
+
 def test_a_read_only_store_shows_files_and_topics_and_takes_none(tmp_path: Path) -> None:
     with serving(tmp_path / "store") as served:
         served.client.write_config_file(NAME, b"{}")
@@ -238,6 +262,7 @@ def test_a_read_only_store_shows_files_and_topics_and_takes_none(tmp_path: Path)
         for call in (
             lambda: client.write_config_file(NAME, b"[]"),
             lambda: client.call(rpc.CREATE_TOPIC, pb.CreateTopicRequest(topic="b")).topic,
+            lambda: client.call(rpc.APPEND_INTERNAL, pb.AppendInternalRequest(new_topics=["b"])),
             lambda: client.call(rpc.UPDATE_TOPIC, pb.UpdateTopicRequest(topic="a", perm=4)).topic,
             lambda: client.call(rpc.DELETE_TOPIC, pb.DeleteTopicRequest(topic="a")).existed,
         ):

@@ -81,6 +81,13 @@ class MemoryLog(memory_log.MemoryLog):
             deleted_before=self.deleted_before,
         )
 
+    def AppendInternal(self, request: commitlog_pb.AppendInternalRequest) -> commitlog_pb.AppendInternalResponse:
+        """See the proto; only for new topics."""
+        for topic in request.new_topics:
+            if topic not in self.topics:
+                self.configure(topic)
+        return commitlog_pb.AppendInternalResponse()
+
     def state(self) -> LoadedState:
         """The state of the groups as the log has it."""
         queue = self.queues.get((STATE_TOPIC, 0), Queue())

@@ -339,3 +339,35 @@ def test_a_beginning_is_taken_whole_and_not_together_with_positions(
     servicer.CommitOffsets(request, CONTEXT)
     assert life.pop(pop_of("g", "t", max_messages=10, client_id="c")) == []
     assert {ref.queue_id: offset for ref, offset in life.pulls.offsets("g", "t")} == {0: 5, 2: 0}
+
+
+def test_a_group_of_grpc_clients_had_no_retry_topic_until_a_message_came_back(log: MemoryLog, life: LogLife) -> None:
+    """mqadmin and the dashboard ask for its route: "CODE: 17 No topic route info". RocketMQ makes it with the first member."""
+    servicer = ConsumerServicer(
+        FollowerProgress(), LiveConsumers(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+    )
+    servicer.open(LifeParts.of(life.life))
+
+    def beat(*groups: str) -> None:
+        clients = [pb.Client(client_id="c", consumer_group=group) for group in groups]
+        servicer.KeepClients(pb.KeepClientsRequest(clients=clients), CONTEXT)
+
+    beat("invented")  # names in heartbeats are not limited, groups are
+    servicer.UpdateGroup(pb.UpdateGroupRequest(settings=pb.GroupSettings(consumer_group="by-command")), CONTEXT)
+    assert not log.topics
+    servicer.UpdateGroup(
+        pb.UpdateGroupRequest(settings=pb.GroupSettings(consumer_group="polls"), if_unset=True), CONTEXT
+    )
+    assert log.topics.keys() == {"%RETRY%polls"}
+    beat("by-command", "polls", "invented")
+    assert log.topics.keys() == {"%RETRY%polls", "%RETRY%by-command"}
+
+
+@pytest.mark.parametrize("leadership", [None, 0])
+def test_a_replica_that_does_not_lead_makes_no_topic(
+    log: MemoryLog, begin: Callable[..., LogLife], leadership: int | None
+) -> None:
+    begin().pulls.commit("g", [("t", 0, 0)])
+    life = begin(leadership=leadership)
+    life.groups.make_retry_topics(["g"], wait=True)
+    assert list(log.topics) == ([] if leadership is None else ["%RETRY%g"])

@@ -1,15 +1,18 @@
 """The topic table as the consumer service sees it: which topics may be read, and what waits for others hears of it."""
 
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from consumer_svc.arrivals import Arrivals
-from consumer_svc.topic_view import FAILED_SECONDS, LOOK_SECONDS, TopicView
+from consumer_svc.topic_view import FAILED_SECONDS, LOOK_SECONDS, MAKE_COUNT_MAX, TopicView
+from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from store.errors import ServiceUnavailableError, TopicNotFoundError, TopicNotReadableError, UnsupportedStoreError
 from tests.consumer_svc.asking import pop_of, pull_of
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 from tests.consumer_svc.test_queue_locks import Clock
+from tests.support.waiting import WAIT_SECONDS_MAX
 
 WRITE, BOTH = 2, 6
 
@@ -139,3 +142,90 @@ def test_a_group_that_asked_before_its_topic_was_made_gets_the_first_message(
     log.configure("t", queue_count=2)
     log.send("t", b"first")
     assert [one.message.body for one in life.pop(pop_of("g", "t"))] == [b"first"]
+
+
+class Makes:
+    """The topics of each call that a log gets; `fails` is raised by the next ones, and `meanwhile` is called during each."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self.asked: list[list[str]] = []
+        self.fails: Exception | None = None
+        self.meanwhile: Callable[[], object] = lambda: None
+        make = log.AppendInternal
+
+        def made(request: pb.AppendInternalRequest) -> pb.AppendInternalResponse:
+            self.asked.append(list(request.new_topics))
+            self.meanwhile()
+            if self.fails is not None:
+                raise self.fails
+            return make(request)
+
+        log.AppendInternal = made  # type: ignore[method-assign]
+
+
+def test_retry_topics_of_groups_are_made_once_and_together_where_there_are_none(log: MemoryLog) -> None:
+    clock = Clock()
+    view, makes = TopicView(log, Arrivals(), clock), Makes(log)
+    log.configure("%RETRY%grown", queue_count=4)  # by messages that were popped of 4 queues
+    for _ in range(3):
+        view.make_retry_topics(["a", "grown", "b"], wait=True)
+        clock.now += LOOK_SECONDS / 10  # heartbeats come faster than the table is asked for
+
+    assert makes.asked == [["%RETRY%a", "%RETRY%b"]]
+    queue_counts = {topic: row.read_queue_count for topic, row in log.topics.items()}
+    assert queue_counts == {"%RETRY%grown": 4, "%RETRY%a": 1, "%RETRY%b": 1}
+
+
+def test_a_retry_topic_that_could_not_be_made_is_made_with_that_of_a_later_group(log: MemoryLog) -> None:
+    clock = Clock()
+    view, makes = TopicView(log, Arrivals(), clock), Makes(log)
+    makes.fails = ServiceUnavailableError("away")
+    for wait in (True, False, True):
+        view.make_retry_topics(["a", "b"], wait=wait)
+    assert len(makes.asked) == 1, f"the next try comes after {FAILED_SECONDS} s"
+
+    makes.fails = None
+    clock.now += FAILED_SECONDS
+    view.make_retry_topics(["c"], wait=False)
+    assert log.topics.keys() == {"%RETRY%a", "%RETRY%b", "%RETRY%c"}
+
+
+def test_retry_topics_of_a_fleet_that_comes_at_once_are_made_by_few_calls(log: MemoryLog) -> None:
+    """Each call writes the whole table; a group that comes while it is written does not wait for that."""
+    view, makes = TopicView(log, Arrivals(), Clock()), Makes(log)
+    fleet = [f"g{number}" for number in range(MAKE_COUNT_MAX + 1)]
+
+    def come() -> None:
+        if len(makes.asked) == 1:
+            for group in fleet:
+                view.make_retry_topics([group], wait=False)
+            assert not log.topics
+
+    makes.meanwhile = come
+    view.make_retry_topics(["first"], wait=False)
+    assert list(map(len, makes.asked)) == [1, MAKE_COUNT_MAX, 1]
+    assert len(log.topics) == 1 + len(fleet)
+
+
+def test_a_heartbeat_waits_for_a_retry_topic_that_another_call_makes(log: MemoryLog) -> None:
+    view, makes = TopicView(log, Arrivals(), Clock()), Makes(log)
+    answered: list[bool] = []
+
+    def beat() -> None:
+        view.make_retry_topics(["a"], wait=True)
+        answered.append("%RETRY%a" in log.topics)
+
+    heartbeat = threading.Thread(target=beat)
+
+    def come() -> None:
+        if len(makes.asked) == 1:
+            heartbeat.start()
+            heartbeat.join(
+                0.05
+            )  # it would have ended by now if it did not wait; on a slow machine it may not have begun
+            assert not answered
+
+    makes.meanwhile = come
+    view.make_retry_topics(["a"], wait=False)
+    heartbeat.join(WAIT_SECONDS_MAX)
+    assert answered == [True]
