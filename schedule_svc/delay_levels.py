@@ -124,6 +124,11 @@ class DelayLevels:
         """The position of the next message of a level."""
         return self._next_offsets.get(level, 0)
 
+    def positions(self) -> Sequence[tuple[int, int, int]]:
+        """Of each level that has had messages, by level: it, the position of the next message, and the end of its queue."""
+        with self._life.lock:
+            return [(level, self.next_offset(level), self._end(level)) for level in self._levels()]
+
     def _levels(self) -> Sequence[int]:
         """The levels that have had messages."""
         return [queue_id + 1 for queue_id in sorted(self._life.reader.recent.ends(SCHEDULE_TOPIC))]

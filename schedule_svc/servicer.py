@@ -160,6 +160,8 @@ class ScheduleServicer(pb_grpc.ScheduleServiceServicer):
             answer.last_error = state.last_error or kinds.reader.problem
             answer.delay_levels_millis.extend(kinds.rules.delays_millis)
             answer.delayed_count = kinds.levels.pending_count()
+            for level, next_offset, max_offset in kinds.levels.positions():
+                answer.delay_levels.add(level=level, next_offset=next_offset, max_offset=max_offset)
             answer.timer_count = kinds.timers.pending_count()
             answer.delivered_count = kinds.levels.delivered_count + book.delivered_count
             answer.recalled_count = book.recalled_count

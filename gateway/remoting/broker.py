@@ -39,13 +39,7 @@ ZEROS = (
     *("sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills"),
     *("queryThreadPoolQueueHeadWaitTimeMills", "litePullThreadPoolQueueHeadWaitTimeMills"),
     *("ackThreadPoolQueueHeadWaitTimeMills", "pageCacheLockTimeMills"),
-    *(
-        "timerReadBehind",
-        "timerOffsetBehind",
-        "timerCongestNum",
-        "startAcceptSendRequestTimeStamp",
-        "dispatchMaxBuffer",
-    ),
+    *("timerReadBehind", "timerOffsetBehind", "startAcceptSendRequestTimeStamp", "dispatchMaxBuffer"),
     *("putMessageFailedTimes", "putMessageEntireTimeMax", "getMessageEntireTimeMax", "remainTransientStoreBufferNumbs"),
 )
 CAPACITIES = (
@@ -119,6 +113,7 @@ def get_runtime_info(shard: DoorShard, started_millis: int, ask: Ask) -> Answer:
         **dict.fromkeys(ZEROS, "0"),
         **dict.fromkeys(CAPACITIES, CAPACITY),
         **_counts(shard.figures(STATE_KEYS)),
+        **_waiting(statuses),
         "timerEnqueueTps": "0.0",
         "timerDequeueTps": "0.0",
         "bootTimestamp": str(started_millis),
@@ -259,6 +254,20 @@ def _counts(figures: Sequence[pb.Figure]) -> dict[str, str]:
         "msgGetTotalTodayNow": str(delivered_today.total.message_count),
         "msgGetTotalTodayMorning": str(delivered_today.message_count_today),
         "msgGetTotalYesterdayMorning": str(delivered_today.message_count_yesterday),
+    }
+
+
+def _waiting(statuses: Sequence[StatusRow]) -> dict[str, str]:
+    """What ScheduleMessageService and TimerMessageStore tell; nothing of a schedule service that does not answer."""
+    waiting = next((each.status for each in statuses if each.status.service == "schedule" and each.error is None), None)
+    if waiting is None:
+        return {}
+    return {
+        "timerCongestNum": str(waiting.timer_count),
+        **{
+            f"scheduleMessageOffset_{each.level}": f"{each.next_offset},{each.max_offset}"
+            for each in waiting.delay_levels
+        },
     }
 
 

@@ -143,6 +143,8 @@ def _schedule_status(client: ServiceClient, seconds: float) -> ServiceStatus:
     answer = client.call(schedule.GET_STATUS, schedule_pb.GetStatusRequest(), seconds)
     status = _follower_status("schedule", client.target, answer)
     status.scheduled_count = answer.delayed_count + answer.timer_count
+    status.timer_count = answer.timer_count
+    status.delay_levels.extend(answer.delay_levels)
     status.transaction_count = answer.transaction_count
     if answer.HasField("oldest_due_time"):
         status.oldest_due_time.CopyFrom(answer.oldest_due_time)

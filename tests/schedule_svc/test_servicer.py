@@ -102,12 +102,17 @@ def test_the_status_counts_what_waits_and_what_is_late(
     assert (status.delayed_count, status.timer_count, status.delivered_count) == (1, 1, 0)
     assert not status.HasField("oldest_due_time")
     assert tuple(status.delay_levels_millis) == DELAYS_MILLIS
+    assert [(each.level, each.next_offset, each.max_offset) for each in status.delay_levels] == [(2, 0, 1)]
     clock.now += 2_000
     status = servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)
     assert timestamp_to_millis(status.oldest_due_time, "oldest_due_time") == START_MILLIS + 1_000
     life.work()
     status = servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)
     assert (status.delayed_count, status.timer_count, status.delivered_count) == (1, 0, 1)
+    clock.now += DELAYS_MILLIS[1]
+    life.work()
+    status = servicer.GetStatus(pb.GetStatusRequest(), CONTEXT)
+    assert [(each.level, each.next_offset, each.max_offset) for each in status.delay_levels] == [(2, 1, 1)]
 
 
 def test_a_replica_that_does_not_lead_counts_nothing_that_waits(

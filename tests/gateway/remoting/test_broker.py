@@ -7,7 +7,8 @@ from gateway.remoting.broker import get_broker_config
 from gateway.remoting.door_shard import DoorShard, LogStatus
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.fastjson import loads
-from tests.gateway.remoting.requests import pull_fields, records
+from tests.gateway.remoting.requests import UNIQUE, properties, pull_fields, records, send_fields
+from tests.support.waiting import wait_until
 
 
 def test_the_state_has_the_names_that_cluster_list_reads(stack, client):
@@ -47,6 +48,19 @@ def test_the_state_has_all_that_rocketmq_exporter_reads_or_it_reads_nothing(clie
     assert all(int(each.split(":")[1]) == 0 for each in table["putMessageDistributeTime"].split(" "))
     total, free = table["commitLogDirCapacity"].split(", ")
     assert float(total.split(" ")[2]) >= float(free.split(" ")[2]) > 0
+
+
+def test_the_state_hid_how_far_the_delay_levels_are_delivered(stack, client):
+    """`scheduleMessageOffset_LEVEL` is "next,end" of the level's queue, as of ScheduleMessageService.buildRunningStats."""
+    for name, value in (("DELAY", "18"), ("DELAY", "18"), ("TIMER_DELAY_SEC", "3600")):
+        said = properties(UNIQ_KEY=UNIQUE, **{name: value})
+        assert client.call(RequestCode.SEND_MESSAGE_V2, b"x", **send_fields("Late", properties=said)).code == 0
+
+    def table():
+        return loads(client.call(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+
+    wait_until(lambda: table()["timerCongestNum"] == "1", table)
+    wait_until(lambda: table().get("scheduleMessageOffset_18") == "0,2", table)
 
 
 def test_the_configuration_is_read_and_not_changed(stack, client):

@@ -44,6 +44,7 @@ class Waiting(schedule_grpc.ScheduleServiceServicer):
             delayed_count=2, timer_count=1 << 33, transaction_count=5,
         )  # fmt: skip
         answer.oldest_due_time.FromMilliseconds(1_700_000_000_123)
+        answer.delay_levels.add(level=3, next_offset=7, max_offset=9)
         return answer
 
 
@@ -80,7 +81,8 @@ def test_problem_and_recovery_of_each_service_are_passed_on_and_who_is_silent_ha
     schedule = rows["schedule"]
     assert (schedule.state, schedule.problem, schedule.catching_up) == ("catching-up", "no space left", True)
     assert (schedule.next_offset, schedule.log_end_offset) == (60, 90)
-    assert (schedule.scheduled_count, schedule.transaction_count) == ((1 << 33) + 2, 5)
+    assert (schedule.scheduled_count, schedule.timer_count, schedule.transaction_count) == ((1 << 33) + 2, 1 << 33, 5)
+    assert [(each.level, each.next_offset, each.max_offset) for each in schedule.delay_levels] == [(3, 7, 9)]
     assert schedule.oldest_due_time.ToMilliseconds() == 1_700_000_000_123
     assert not consumer.HasField("oldest_due_time")
     opened.close()
