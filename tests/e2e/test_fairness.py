@@ -19,6 +19,11 @@ import pytest
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput_client import Producer
+from services.rocketmq.codes import RequestCode
+from services.rocketmq.command import Command
+from services.rocketmq.fastjson import loads
+from tests.gateway.remoting.requests import SignedClient, heartbeat, pull_fields, send_fields
+from tests.support.hostile import DOOR_KINDS, GOOD_GROUP, GOOD_ID, GOOD_KEY, GOOD_TOPIC, access_file
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
@@ -43,9 +48,9 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @contextlib.contextmanager
-def hostile(stack: Stack, kind: str, count: int) -> Iterator[None]:
+def hostile(stack: Stack, kind: str, count: int, door: str = "gateway") -> Iterator[None]:
     """A hostile client during the block."""
-    command = [sys.executable, "-m", "tests.support.hostile", stack.addresses["gateway"], kind, str(count)]
+    command = [sys.executable, "-m", "tests.support.hostile", stack.addresses[door], kind, str(count)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -123,6 +128,91 @@ def test_a_hostile_client_harms_no_other(stack: Stack, kind: str, count: int) ->
     assert any(is_unharmed() for _ in range(PAIR_COUNT_MAX)), said
     print(*said, f"{memory_mib(stack):.0f} MiB", sep="\n")
     assert memory_mib(stack) < MEMORY_MIB_MAX
+
+
+class GoodAtDoor:
+    """A producer that signs its requests, and a member of a group, over remoting; every call must succeed."""
+
+    def __init__(self, stack: Stack) -> None:
+        self._client = SignedClient(stack.addresses["remoting"], *GOOD_KEY)
+        self.sent_count = 0
+        self.call(RequestCode.HEART_BEAT, heartbeat(GOOD_ID, GOOD_GROUP, topic=GOOD_TOPIC))
+        self.send()
+
+    def call(self, code: RequestCode, body: bytes = b"", **fields: object) -> Command:
+        answer = self._client.call(code, body, **fields)
+        assert answer.code == 0, answer.remark
+        return answer
+
+    def send(self) -> None:
+        self.call(RequestCode.SEND_MESSAGE_V2, b"good", **send_fields(GOOD_TOPIC, queueId=0))
+        self.sent_count += 1
+
+    def members(self) -> list[tuple[str, str]]:
+        """The members of its group: client id and address."""
+        answer = self.call(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=GOOD_GROUP)
+        return [
+            (each["clientId"], each["clientAddr"].partition(":")[0]) for each in loads(answer.body)["connectionSet"]
+        ]
+
+    def p99_seconds(self) -> float:
+        """Of sends and pulls; the best of some rounds."""
+        best = float("inf")
+        for _ in range(ROUND_COUNT):
+            times = []
+            for number in range(CALL_COUNT):
+                began = time.perf_counter()
+                if number % 2:
+                    self.send()
+                else:
+                    pulled = self.call(RequestCode.PULL_MESSAGE, **pull_fields(GOOD_TOPIC, consumerGroup=GOOD_GROUP))
+                    assert pulled.body
+                times.append(time.perf_counter() - began)
+            best = min(best, sorted(times)[-max(1, CALL_COUNT // 100)])
+        return best
+
+
+@pytest.fixture(scope="module")
+def door_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    directory = tmp_path_factory.mktemp("fairness-door")
+    (directory / "access.toml").write_text(access_file())
+    settings = {"REPUT_GATEWAY_AUTH": "on", "REPUT_GATEWAY_ACCESS_FILE": str(directory / "access.toml")}
+    with running_stack(directory / "store", "--remoting-port", "0", settings=settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def good_at_door(door_stack: Stack) -> GoodAtDoor:
+    good = GoodAtDoor(door_stack)
+    fields = pull_fields(GOOD_TOPIC, consumerGroup=GOOD_GROUP)
+    wait_until(lambda: good.call(RequestCode.PULL_MESSAGE, **fields).body, "the first message is in its queue")
+    return good
+
+
+@pytest.mark.life
+@pytest.mark.parametrize("count", [64, 1_000])
+@pytest.mark.parametrize("kind", DOOR_KINDS)
+def test_a_hostile_client_of_the_remoting_door_harms_no_other(
+    door_stack: Stack, good_at_door: GoodAtDoor, kind: str, count: int
+) -> None:
+    """Half frames, floods, client ids of others, signatures in the name of others."""
+    good = good_at_door
+    forget_memory(door_stack)
+    said: list[str] = []
+
+    def is_unharmed() -> bool:
+        alone = good.p99_seconds()
+        with hostile(door_stack, kind, count, "remoting"):
+            beside = good.p99_seconds()
+            assert good.members() == [(GOOD_ID, "127.0.0.1")]
+        said.append(f"{kind} {count}: p99 {alone * 1000:.1f} ms alone, {beside * 1000:.1f} ms beside")
+        return beside <= 2 * alone + NOISE_SECONDS
+
+    assert any(is_unharmed() for _ in range(PAIR_COUNT_MAX)), said
+    print(*said, f"{memory_mib(door_stack):.0f} MiB", sep="\n")
+    assert memory_mib(door_stack) < MEMORY_MIB_MAX
+    assert good.call(RequestCode.GET_MAX_OFFSET, topic=GOOD_TOPIC, queueId=0).fields["offset"] == str(good.sent_count)
+    assert good.call(RequestCode.GET_MAX_OFFSET, topic=GOOD_TOPIC, queueId=1).fields["offset"] == "0"
 
 
 @pytest.mark.life
