@@ -1,6 +1,7 @@
 """SendMessage: the messages become one append request, which is forwarded like all others (appends/forwarder.py)."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -55,15 +56,27 @@ class Sending:
         except RefusedError as error:
             _refuse(caller, error)
             return
-        self._types.tell(topic, lambda message_type: self._send(messages, message_type, caller))
 
-    def _send(self, messages: Sequence[v2.Message], message_type: int, caller: Answerable) -> None:
+        def send(message_type: int, *, is_newest: bool) -> None:
+            error = self._send(messages, message_type, caller)
+            if error is not None and error.code == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE and not is_newest:
+                self._types.tell(topic, partial(send, is_newest=True), newest=True)
+            elif error is not None:
+                _refuse(caller, error)
+
+        self._types.tell(topic, partial(send, is_newest=False))
+
+    def _send(self, messages: Sequence[v2.Message], message_type: int, caller: Answerable) -> RefusedError | None:
+        """Forward the messages; the refusal of what a message says, which is not answered yet."""
         try:
             append = _append_request(messages, message_type, self._delivery_ahead_seconds_max)
             message_ids = [message.system_properties.message_id for message in messages]
             self._forwarder.append_messages(append.SerializeToString(), _Sender(caller, message_ids))
-        except (RefusedError, StoreError) as error:
+        except RefusedError as error:
+            return error
+        except StoreError as error:
             _refuse(caller, error)
+        return None
 
 
 def _refuse(caller: Answerable, error: RefusedError | StoreError) -> None:

@@ -1,8 +1,9 @@
 """Which messages each topic takes, as the shards' topic tables say (attribute `message.type`).
 
 A sender asks for each message, so answers come from a copy. A look at all shards replaces the copy: after LOOK_SECONDS, without
-waiting for it; and for a topic that the copy does not have, whose senders wait for the look. A topic has its type from its
-first moment on, so a sender never overtakes the command that created it; a changed type holds LOOK_SECONDS later.
+waiting for it; and for a topic that the copy does not have, or messages that do not fit it, whose senders wait for the look. A
+topic has its type from its first moment on, so a sender never overtakes the command that created it, or changed it to what it
+sends; what no longer fits is refused LOOK_SECONDS later.
 """
 
 import threading
@@ -14,16 +15,18 @@ import structlog
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.ports.deadline import Deadline
-from gateway.ports.shard import Shard, topics_of
+from gateway.ports.shard import LIST_TOPICS, Shard
 from gateway.ports.shards import ShardsSource
 from gateway.rocketmq.status import RefusedError
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from reput.message.v1 import message_pb2
 from store.errors import StoreError
 
-LOOK_SECONDS = 5.0
+# A look is small while nothing changes.
+LOOK_SECONDS = 1.0
 # Looks take at most a fiftieth of a thread, however many topics there are.
 LOOK_FACTOR = 50
-# Between looks for topics that do not exist, so that senders to a topic that cannot be made do not ask without pause.
+# Between looks that senders wait for, so that those to a topic that cannot be made, or does not fit, do not ask without pause.
 PAUSE_SECONDS = 0.1
 # A copy that is older is not used: no sender has asked for long.
 KEEP_SECONDS = 30.0
@@ -41,6 +44,9 @@ _TYPES: Mapping[int, "tuple[v2.MessageType, ...]"] = {
 }
 
 Types: TypeAlias = "tuple[v2.MessageType, ...]"
+# What a shard said: the version of its table, and the number of the type by topic.
+_Said: TypeAlias = "tuple[int, Mapping[str, int]]"
+_NOTHING: _Said = (0, {})
 
 _log = structlog.get_logger("reput.gateway")
 
@@ -106,18 +112,21 @@ class TopicTypes:
         self.source = source
         self._clock = clock
         self._lock = threading.Lock()
-        self._by_shard: dict[str, Mapping[str, int]] = {}
+        self._by_shard: dict[str, _Said] = {}
         self._types: Mapping[str, int] = {}
         self._looked_at = -KEEP_SECONDS
         self._look_at = -KEEP_SECONDS
         self._waiting: list[tuple[str, Callable[[int], None]]] = []
         self._is_looking = False
 
-    def tell(self, topic: str, then: Callable[[int], None]) -> None:
-        """Call `then` with the number of a topic's type, now or after a look; UNSPECIFIED: it has none, or no shard has it."""
+    def tell(self, topic: str, then: Callable[[int], None], *, newest: bool = False) -> None:
+        """Call `then` with the number of a topic's type, now or after a look; UNSPECIFIED: it has none, or no shard has it.
+
+        With `newest` after a look in any case: the type that the copy has may have been changed.
+        """
         now = self._clock()
         with self._lock:
-            known = self._types.get(topic) if now - self._looked_at < KEEP_SECONDS else None
+            known = self._types.get(topic) if not newest and now - self._looked_at < KEEP_SECONDS else None
             if known is None:
                 self._waiting.append((topic, then))
             begins = (known is None or now >= self._look_at) and not self._is_looking
@@ -160,17 +169,18 @@ class TopicTypes:
         try:
             shards = self.source.now()
             deadline = Deadline.after(ASK_SECONDS)
-            answers = shards.fan_out.ask(shards, lambda shard: _types_in(shard, deadline))
+            before = self._by_shard
+            answers = shards.fan_out.ask(
+                shards, lambda shard: _types_in(shard, before.get(shard.broker_name, _NOTHING), deadline)
+            )
             self._by_shard = {
-                shard.broker_name: self._by_shard.get(shard.broker_name, {})
-                if isinstance(answer, StoreError)
-                else answer
+                shard.broker_name: before.get(shard.broker_name, _NOTHING) if isinstance(answer, StoreError) else answer
                 for shard, answer in zip(shards, answers, strict=True)
             }
         except Exception:
             _log.exception("topic_types.look_failed")
         types: dict[str, int] = {}
-        for of_shard in self._by_shard.values():
+        for _, of_shard in self._by_shard.values():
             for topic, number in of_shard.items():
                 types[topic] = types.get(topic) or number
         now = self._clock()
@@ -178,5 +188,9 @@ class TopicTypes:
         self._look_at = now + max(LOOK_SECONDS, LOOK_FACTOR * (now - begun))
 
 
-def _types_in(shard: Shard, deadline: Deadline) -> Mapping[str, int]:
-    return {name: int(topic.message_type) for name, topic in topics_of(shard, deadline).items()}
+def _types_in(shard: Shard, known: _Said, deadline: Deadline) -> _Said:
+    version = known[0]
+    answer = shard.call(LIST_TOPICS, log_pb.ListTopicsRequest(known_version=version), deadline)
+    if answer.version and answer.version == version:
+        return known
+    return answer.version, {topic.topic: int(topic.message_type) for topic in answer.topics}

@@ -22,6 +22,8 @@ def test_a_code_that_is_not_served_is_refused_by_name(client):
     answer = client.call(200_070)
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert answer.remark == " request type 200070 not supported: lite topics"
+    for code, feature in ((513, "static topics"), (902, "broker containers"), (903, "broker containers")):
+        assert client.call(code).remark == f" request type {code} not supported: {feature}"
     assert client.call(999).remark == " request type 999 not supported"
 
 

@@ -159,14 +159,14 @@ def types_of_two():
     fan_out.close()
 
 
-def told(types, topic):
+def told(types, topic, **how):
     answered, numbers = threading.Event(), []
 
     def then(number):
         numbers.append(number)
         answered.set()
 
-    types.tell(topic, then)
+    types.tell(topic, then, **how)
     assert answered.wait(WAIT_SECONDS_MAX)
     return numbers[0]
 
@@ -196,6 +196,44 @@ def test_a_changed_type_holds_after_some_seconds_without_a_call_for_each_message
     assert told(types, "Orders") == FIFO
     now[0] += 60 * LOOK_SECONDS
     assert told(types, "Orders") == NORMAL
+
+
+def test_messages_that_fit_a_changed_type_were_refused_for_five_seconds():
+    def append(request, _context):
+        return commitlog_pb.AppendMessagesResponse(results=[message_pb2.AppendResult()] * len(request.messages))
+
+    shard = typed(Orders=NORMAL)
+    with (
+        commit_log_server(append_messages=append) as commitlog,
+        serving(shard, commitlog_address=commitlog.address) as stubs,
+    ):
+
+        def code(message):
+            request = v2.SendMessageRequest(messages=[message])
+            return stubs.messaging.SendMessage(request, timeout=WAIT_SECONDS_MAX).status.code
+
+        fifo = new_message(2, "Orders")
+        fifo.system_properties.message_group = "g"
+        assert code(new_message(1, "Orders")) == v2.OK
+        assert code(fifo) == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+        create(shard.admin, "Orders", FIFO)
+        assert code(fifo) == v2.OK
+        assert code(new_message(3, "Orders")) == v2.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
+
+
+def test_types_are_read_again_only_when_the_table_has_another_version(types_of_two):
+    types, first, _, _ = types_of_two
+    asked = []
+
+    def listed(request, _deadline):
+        asked.append(request.known_version)
+        rows = first.topics.values() if request.known_version != 7 else ()
+        return commitlog_pb.ListTopicsResponse(version=7, topics=rows)
+
+    first.list_topics = listed
+    create(first, "Orders", FIFO)
+    assert [told(types, "Orders", newest=True) for _ in range(3)] == [FIFO] * 3
+    assert asked == [0, 7, 7]
 
 
 def test_what_a_shard_said_holds_while_it_does_not_answer(types_of_two):
