@@ -162,6 +162,10 @@ class GatewaySettings(ServiceSettings):
         "Proxies whose connections to remoting doors begin with a PROXY header (v1, v2); empty: none.",
         unit="10.0.0.7,10.1.0.0/28,...",
     )
+    # RocketMQ's `tls.server.mode`. Its brokers are permissive; a port for both is no protection for who forgets TLS.
+    remoting_tls: Literal["enforcing", "permissive"] = setting(
+        "enforcing", "Whether remoting doors with a certificate close connections without TLS."
+    )
     remoting_address_file: Path | None = setting(None, "File that gets the bound remoting addresses.")
     console: Literal["on", "off"] = setting("on", "Whether there is a console (docs/console.md).")
     console_address: str = setting("127.0.0.1:8080", "Where the console listens; port 0: a free one.", unit="host:port")
@@ -238,6 +242,10 @@ class GatewaySettings(ServiceSettings):
             raise ValueError("public_tls_certificate and public_tls_key are set together or not at all")
         if self.client_ca is not None and self.server_tls_files is None:
             raise ValueError("client_ca needs TLS for clients: a certificate, and public_tls")
+        if self.client_ca is not None and self.remoting_tls == "permissive":
+            raise ValueError(
+                "client_ca with remoting_tls = permissive lets clients in that show no certificate: set one of them"
+            )
         if self.auth == "on" and self.access_file is None:
             raise ValueError("auth = on needs an access_file, which grants the rights")
         if self.jwt_keys_file is not None and not (self.jwt_issuer and self.jwt_audience):
@@ -262,8 +270,8 @@ class GatewaySettings(ServiceSettings):
 
     @property
     def are_doors_tls_only(self) -> bool:
-        """Whether remoting doors close connections without TLS: where the gRPC port takes none either."""
-        return self.server_tls_files is not None
+        """Whether remoting doors close connections without TLS: where there is a certificate, unless they are permissive."""
+        return self.server_tls_files is not None and self.remoting_tls == "enforcing"
 
     @property
     def checks_identities(self) -> bool:

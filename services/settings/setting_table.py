@@ -161,6 +161,7 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("gateway", "remoting_address", "", "host:port|NAME=host:port,...", "Where clients of RocketMQ's remoting protocol find the shards; port 0: a free one; off, or empty: nowhere.", False),
     ("gateway", "remoting_vip_channel", "on", "on|off", "Whether the port two below a fixed one serves the same, RocketMQ's fast port, where it is free.", False),
     ("gateway", "remoting_proxies", "", "10.0.0.7,10.1.0.0/28,...", "Proxies whose connections to remoting doors begin with a PROXY header (v1, v2); empty: none.", False),
+    ("gateway", "remoting_tls", "enforcing", "enforcing|permissive", "Whether remoting doors with a certificate close connections without TLS.", False),
     ("gateway", "remoting_address_file", "", "", "File that gets the bound remoting addresses.", False),
     ("gateway", "console", "on", "on|off", "Whether there is a console (docs/console.md).", False),
     ("gateway", "console_address", "127.0.0.1:8080", "host:port", "Where the console listens; port 0: a free one.", False),

@@ -132,10 +132,20 @@ def test_a_remoting_address_that_is_off_is_none_at_all():
     assert settings.remoting_address == ""
 
 
-@pytest.mark.parametrize(("more", "expected"), [({}, True), ({"REPUT_GATEWAY_PUBLIC_TLS": "false"}, False)])
-def test_a_remoting_door_takes_plain_connections_only_where_the_grpc_port_does(more, expected):
+PERMISSIVE = {"REPUT_GATEWAY_REMOTING_TLS": "permissive"}
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"), [({}, True), ({"REPUT_GATEWAY_PUBLIC_TLS": "false"}, False), (PERMISSIVE, False)]
+)
+def test_a_remoting_door_takes_plain_connections_only_where_the_grpc_port_does_or_it_is_permissive(more, expected):
     settings, _ = load_settings("gateway", GatewaySettings, environ=GUARDED | more)
     assert settings.are_doors_tls_only is expected
+
+
+def test_a_permissive_door_would_let_clients_in_without_the_certificate_that_is_wanted():
+    with pytest.raises(InvalidSettingError, match="remoting_tls"):
+        load_settings("gateway", GatewaySettings, environ=GUARDED | PERMISSIVE | {"REPUT_GATEWAY_CLIENT_CA": "ca.crt"})
 
 
 def test_clients_are_shown_the_public_certificate_and_services_the_own_one():

@@ -805,6 +805,25 @@ def test_a_request_is_not_signed_by_what_comes_twice_in_its_header(door):
         assert client.receive().code == ResponseCode.NO_PERMISSION
 
 
+def test_a_permissive_door_takes_clients_with_and_without_tls(tmp_path):
+    authority = Authority(tmp_path)
+    server = authority.issue("server", "localhost")
+    settings = {
+        "REPUT_GATEWAY_PUBLIC_TLS_CERTIFICATE": str(server.certificate),
+        "REPUT_GATEWAY_PUBLIC_TLS_KEY": str(server.key),
+        "REPUT_GATEWAY_REMOTING_TLS": "permissive",
+        "REPUT_GATEWAY_CONSOLE": "off",
+    }
+    with hosted_stack(tmp_path / "store", settings=settings, remoting_port=0) as stack:
+        context = ssl.create_default_context(cafile=str(authority.path))
+        plain, secret = (SignedClient(stack.addresses["remoting"], "", "") for _ in range(2))
+        secret.socket = context.wrap_socket(secret.socket, server_hostname="localhost")
+        with contextlib.closing(plain), contextlib.closing(secret):
+            for client in (plain, secret):
+                client.signs_with = None
+                assert client.call(Ask.SEND_MESSAGE_V2, b"x", **send_fields(OWN, queueId=0)).code == 0
+
+
 def test_a_client_certificate_signs_in_where_the_request_is_not_signed(tmp_path):
     authority = Authority(tmp_path)
     server = authority.issue("server", "localhost")
