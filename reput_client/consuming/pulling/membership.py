@@ -67,7 +67,7 @@ class Membership:
 
     Attributes:
         failure: why the consumer is over; None while it works.
-        retry_topic: where messages of the group come that were sent back; there is none before the first.
+        retry_topic: where messages of the group come that were sent back; in earlier releases there is none before the first.
         are_retries_denied: this consumer may not read it.
         is_broadcast: each member of the group reads all queues and keeps its positions itself, as far as `members` has seen.
         known: the queues that `queues` has found last.
