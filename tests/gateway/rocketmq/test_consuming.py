@@ -14,7 +14,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.gateway.rocketmq.consumers import ENDPOINTS, Consumer
 from tests.support.stack import HostedStack, hosted_stack
-from tests.support.waiting import WAIT_SECONDS_MAX
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +66,19 @@ def receive_count(consumer: Consumer, count: int, **options: object) -> list[v2.
 
 def handle_of(message: v2.Message) -> str:
     return str(message.system_properties.receipt_handle)
+
+
+def test_a_group_has_its_retry_topic_from_its_first_member_on(stack: HostedStack) -> None:
+    """mqadmin and the dashboard look for the brokers of a group by the route of that topic."""
+    consumer = consumer_of(stack, "First")
+    send(consumer, b"x")
+    assert len(receive_count(consumer, 1)) == 1
+
+    def queue_counts() -> list[int]:
+        listed = stack.gateway.ListTopics(pb.ListTopicsRequest(page_size=1_000), timeout=WAIT_SECONDS_MAX).topics
+        return [each.queue_count for each in listed if each.topic == "%RETRY%group-of-First"]
+
+    wait_until(lambda: queue_counts() == [1], queue_counts)
 
 
 def test_what_is_sent_is_received_and_acknowledged_once(stack: HostedStack) -> None:

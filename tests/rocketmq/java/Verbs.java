@@ -24,6 +24,7 @@ public class Verbs {
         producer.setNamesrvAddr(args[0]);
         producer.setInstanceName("maker");
         producer.setSendMsgTimeout(60_000);
+        producer.setMqClientApiTimeout(60_000); // of routes: 3 s are not enough on a slow machine
         producer.setRetryTimesWhenSendFailed(20); // a broker answers that it is busy on a slow machine
         producer.start();
         for (int number = 0; number < count; number++) {
