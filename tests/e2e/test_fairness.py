@@ -148,6 +148,9 @@ class GoodAtDoor:
         self.call(RequestCode.SEND_MESSAGE_V2, b"good", **send_fields(GOOD_TOPIC, queueId=0))
         self.sent_count += 1
 
+    def pull(self) -> Command:
+        return self._client.call(RequestCode.PULL_MESSAGE, **pull_fields(GOOD_TOPIC, consumerGroup=GOOD_GROUP))
+
     def members(self) -> list[tuple[str, str]]:
         """The members of its group: client id and address."""
         answer = self.call(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=GOOD_GROUP)
@@ -165,8 +168,7 @@ class GoodAtDoor:
                 if number % 2:
                     self.send()
                 else:
-                    pulled = self.call(RequestCode.PULL_MESSAGE, **pull_fields(GOOD_TOPIC, consumerGroup=GOOD_GROUP))
-                    assert pulled.body
+                    assert self.pull().body
                 times.append(time.perf_counter() - began)
             best = min(best, sorted(times)[-max(1, CALL_COUNT // 100)])
         return best
@@ -184,8 +186,7 @@ def door_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 @pytest.fixture(scope="module")
 def good_at_door(door_stack: Stack) -> GoodAtDoor:
     good = GoodAtDoor(door_stack)
-    fields = pull_fields(GOOD_TOPIC, consumerGroup=GOOD_GROUP)
-    wait_until(lambda: good.call(RequestCode.PULL_MESSAGE, **fields).body, "the first message is in its queue")
+    wait_until(lambda: good.pull().body, "the first message is in its queue")
     return good
 
 
