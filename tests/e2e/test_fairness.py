@@ -22,6 +22,7 @@ from reput_client import Producer
 from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import Command
 from services.rocketmq.fastjson import loads
+from services.rocketmq.remoting_server import INCOMING_BYTES_MAX
 from tests.gateway.remoting.requests import SignedClient, heartbeat, pull_fields, send_fields
 from tests.support.hostile import DOOR_KINDS, GOOD_GROUP, GOOD_ID, GOOD_KEY, GOOD_TOPIC, access_file
 from tests.support.stack import Stack, running_stack
@@ -33,6 +34,8 @@ PAIR_COUNT_MAX = 10
 # A p99 of some milliseconds doubles when a neighbour on the machine takes the processor once; so the best of the rounds counts.
 NOISE_SECONDS = 0.030
 MEMORY_MIB_MAX = 400
+# A door holds so much of frames that are not whole, in pieces of memory that grow, which take twice as much.
+DOOR_MEMORY_MIB_MAX = MEMORY_MIB_MAX + 2 * (INCOMING_BYTES_MAX >> 20)
 CONNECTION_COUNT = 10_000
 
 
@@ -136,8 +139,12 @@ class GoodAtDoor:
     def __init__(self, stack: Stack) -> None:
         self._client = SignedClient(stack.addresses["remoting"], *GOOD_KEY)
         self.sent_count = 0
-        self.call(RequestCode.HEART_BEAT, heartbeat(GOOD_ID, GOOD_GROUP, topic=GOOD_TOPIC))
+        wait_until(lambda: self.beat() == 0, "the consumer service serves")
         self.send()
+
+    def beat(self) -> int:
+        """The code of the answer."""
+        return self._client.call(RequestCode.HEART_BEAT, heartbeat(GOOD_ID, GOOD_GROUP, topic=GOOD_TOPIC)).code
 
     def call(self, code: RequestCode, body: bytes = b"", **fields: object) -> Command:
         answer = self._client.call(code, body, **fields)
@@ -160,6 +167,7 @@ class GoodAtDoor:
 
     def p99_seconds(self) -> float:
         """Of sends and pulls; the best of some rounds."""
+        assert self.beat() == 0
         best = float("inf")
         for _ in range(ROUND_COUNT):
             times = []
@@ -211,7 +219,7 @@ def test_a_hostile_client_of_the_remoting_door_harms_no_other(
 
     assert any(is_unharmed() for _ in range(PAIR_COUNT_MAX)), said
     print(*said, f"{memory_mib(door_stack):.0f} MiB", sep="\n")
-    assert memory_mib(door_stack) < MEMORY_MIB_MAX
+    assert memory_mib(door_stack) < DOOR_MEMORY_MIB_MAX
     assert good.call(RequestCode.GET_MAX_OFFSET, topic=GOOD_TOPIC, queueId=0).fields["offset"] == str(good.sent_count)
     assert good.call(RequestCode.GET_MAX_OFFSET, topic=GOOD_TOPIC, queueId=1).fields["offset"] == "0"
 
