@@ -159,9 +159,12 @@ class ConsumerFollower(StateFollower):
         """See StateFollower."""
         if self._writer is None:
             return False
-        # A full state of very many light queues takes longer to write, and a start reads it as fast as changes.
-        count_max = max(FULL_CHANGE_COUNT, self._life.states.light_count() // LIGHT_COUNT_A_CHANGE)
-        return self._writer.changes_behind_full >= count_max
+        count = self._writer.changes_behind_full
+        if count < FULL_CHANGE_COUNT:  # asked for each batch of the log: there may be very many groups
+            return False
+        with self._life.lock:
+            # A full state of very many light queues takes longer to write, and a start reads it as fast as changes.
+            return count >= self._life.states.light_count() // LIGHT_COUNT_A_CHANGE
 
     def write_full(self) -> "Future[int]":
         """See StateFollower."""
