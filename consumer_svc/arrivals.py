@@ -84,9 +84,10 @@ class Watcher:
             names = (
                 len(arrived.topics) + len(arrived.group_topics) + len(arrived.member_groups) + len(arrived.lite_clients)
             )
+            if len(arrived.lost) > NAME_COUNT_MAX:
+                arrived.lost = set()  # their former owners name them again within 30 s, and are told
             if everything or names + len(arrived.queues) + arrived.queue_count > NAME_COUNT_MAX:
-                # `all` does not say which lite topics were lost; their former owners name them again within 30 s.
-                self._arrived = Arrived(all=True, lost=arrived.lost if len(arrived.lost) <= NAME_COUNT_MAX else set())
+                self._arrived = Arrived(all=True, lost=arrived.lost)  # `all` does not say which lite topics were lost
             self._changed.notify()
 
     def end(self) -> None:
@@ -136,10 +137,10 @@ class Arrivals:
         for watcher in self._watchers:
             watcher.note(member_groups=(consumer_group,))
 
-    def note_lite(self, consumer_group: str, topic: str, client_id: str) -> None:
-        """A client has news of the lite topics of a parent."""
+    def note_lite(self, clients: Collection[tuple[str, str, str]]) -> None:
+        """Clients have news of the lite topics of a parent, given by group, parent topic and client."""
         for watcher in self._watchers:
-            watcher.note(lite_clients=((consumer_group, topic, client_id),))
+            watcher.note(lite_clients=clients)
 
     def note_lost(self, lost: Iterable[tuple[str, str, str, str]]) -> None:
         """Clients do not own lite topics any more, given by group, parent topic, client and lite topic."""

@@ -11,6 +11,7 @@ queues of the parent are compared with the positions of the groups, page by page
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 
 from consumer_svc.arrivals import Arrivals
@@ -26,6 +27,14 @@ ATTEMPT_COUNT_MAX = 8
 LOOKED_COUNT_MAX = 256
 
 ClientKey = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Woken:
+    """Who is to look again: clients, by group and parent topic; and all wildcard clients of a group, likewise."""
+
+    clients: set[tuple[str, str, str]] = field(default_factory=set)
+    groups: set[tuple[str, str]] = field(default_factory=set)
 
 
 class LiteNews:
@@ -59,25 +68,37 @@ class LiteNews:
         """There are new messages in light queues."""
         if not self._states.bound:
             return
+        woken = _Woken()
         for queue in queues:
             lite = split_lite_queue(queue)
             for name in self._states.bound.get(lite[0], ()) if lite is not None else ():
-                self.note(name, queue)
+                self._put(name, queue, woken)
+        self._wake(woken)
 
     def note(self, consumer_group: str, queue: str) -> None:
         """A lite topic may have something for a group: its clients look again."""
+        woken = _Woken()
+        self._put(consumer_group, queue, woken)
+        self._wake(woken)
+
+    def _put(self, consumer_group: str, queue: str, woken: "_Woken") -> None:
+        """Put a lite topic into the news of the clients of a group; they are woken later, and each once."""
         group = self._states.groups.get(consumer_group)
         lite = split_lite_queue(queue)
         if group is None or lite is None:
             return
         for client_id in group.lite.subscribers(queue):
             self._news.setdefault((consumer_group, client_id), OrderedDict())[queue] = None
-            self._arrivals.note_lite(consumer_group, lite[0], client_id)
-        wildcards = list(group.lite.wildcards())
-        if wildcards:
+            woken.clients.add((consumer_group, lite[0], client_id))
+        if group.lite.wildcards():
             self._news.setdefault((consumer_group, EVERY_CLIENT), OrderedDict())[queue] = None
-        for client_id in wildcards:
-            self._arrivals.note_lite(consumer_group, lite[0], client_id)
+            woken.groups.add((consumer_group, lite[0]))
+
+    def _wake(self, woken: "_Woken") -> None:
+        for name, topic in woken.groups:
+            woken.clients.update((name, topic, client_id) for client_id in self._states.groups[name].lite.wildcards())
+        if woken.clients:
+            self._arrivals.note_lite(woken.clients)
 
     def take(self, consumer_group: str, client_id: str) -> str | None:
         """Take the next lite topic that a client is to look at; no other client gets it until `give_back` or `done`."""
@@ -168,14 +189,18 @@ class LiteNews:
     def see_ends(self, topic: str, ends: Iterable[tuple[str, int]]) -> None:
         """Lite topics of a parent, by their light queues, have messages up to these positions."""
         groups = [self._states.groups[name] for name in self._states.bound.get(topic, ())]
-        with_wildcards = {group.settings.consumer_group for group in groups if any(group.lite.wildcards())}
+        woken = _Woken()
         for queue, end in ends:
             for group in groups:
-                name = group.settings.consumer_group
-                if (name in with_wildcards or group.lite.subscribers(queue)) and self._may_have(group, queue, end):
-                    self.note(name, queue)
+                is_asked_for = group.lite.wildcards() or group.lite.subscribers(queue)
+                if is_asked_for and self._may_have(group, queue, end):
+                    self._put(group.settings.consumer_group, queue, woken)
+        self._wake(woken)
 
     def _may_have(self, group: Group, queue: str, end: int) -> bool:
+        position = group.light.get(queue)
+        if position is not None:  # most are such, and need no state
+            return (position if isinstance(position, int) else position[0]) < end
         state = self._states.find(QueueRef(group.settings.consumer_group, queue, 0))
         if state is None:
             return end > self._states.begin_offset(queue)

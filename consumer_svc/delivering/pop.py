@@ -255,7 +255,7 @@ class Pops:
                         life.news.put_back(name, client_id, queue)
             with life.lock:
                 if failed is None and not life.is_over and life.news.has_some(name, client_id):
-                    life.arrivals.note_lite(name, request.topic, client_id)  # the next poll gets it
+                    life.arrivals.note_lite({(name, request.topic, client_id)})  # the next poll gets it
         for write in writes:
             wait_for(write)
         if failed is not None and not delivered:

@@ -4,7 +4,7 @@ A lite topic is named by its light queue (`%LMQ%$parent$lite`). Names are intern
 group, in the sets of its clients and in the index from queues to clients.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 
@@ -41,20 +41,22 @@ class LiteSubscriptions:
         self.clients: dict[str, LiteClient] = {}
         # One client, or several: most lite topics have one.
         self._by_queue: dict[str, str | tuple[str, ...]] = {}
+        # Each message asks for them, and there may be thousands of other clients.
+        self._wildcards: dict[str, None] = {}
 
     @property
     def count(self) -> int:
-        """Lite topics that clients subscribe to, each as often as there are clients that do."""
-        return sum(len(client.queues) for client in self.clients.values())
+        """Lite topics that clients subscribe to, each as often as there are clients that do; a client without any is one."""
+        return sum(len(client.queues) or 1 for client in self.clients.values())
 
     def subscribers(self, queue: str) -> tuple[str, ...]:
         """The clients that subscribe to a lite topic by its name."""
         found = self._by_queue.get(queue, ())
         return (found,) if isinstance(found, str) else found
 
-    def wildcards(self) -> Iterator[str]:
+    def wildcards(self) -> Collection[str]:
         """The clients that subscribe to all lite topics."""
-        return (client_id for client_id, client in self.clients.items() if client.is_wildcard)
+        return self._wildcards.keys()
 
     def has(self, client_id: str, queue: str) -> bool:
         """Whether a client gets the messages of a lite topic."""
@@ -77,8 +79,13 @@ class LiteSubscriptions:
             self._remove(change.client_id, client, queue)
         if change.is_ended:
             del self.clients[change.client_id]
+            self._wildcards.pop(change.client_id, None)
             return
         client.is_wildcard = change.is_wildcard
+        if change.is_wildcard:
+            self._wildcards[change.client_id] = None
+        else:
+            self._wildcards.pop(change.client_id, None)
         for queue in change.added:
             if queue not in client.queues:
                 client.queues.add(queue)

@@ -53,6 +53,15 @@ def test_a_slow_watcher_of_many_queues_hears_that_it_shall_look_at_everything(to
     assert watcher.take(0).all
 
 
+def test_a_slow_watcher_keeps_a_bounded_number_of_lost_lite_topics() -> None:
+    arrivals = Arrivals()
+    watcher = arrivals.watch()
+    watcher.take(0)
+    for number in range(3):
+        arrivals.note_lost([("g", "p", "c", f"{number}-{each}") for each in range(NAME_COUNT_MAX // 2 + 1)])
+    assert len(watcher.take(0).lost) <= NAME_COUNT_MAX
+
+
 def test_a_slow_watcher_hears_that_it_shall_look_at_everything() -> None:
     arrivals = Arrivals()
     watcher = arrivals.watch()
