@@ -54,6 +54,8 @@ EXPIRED_COUNT_MAX = 200
 # Of a list and of a page of the queues' service.
 PAGE_SIZE, PAGE_SIZE_MAX = 64, 1_024
 ENDS_PAGE_SIZE = 20_000
+# Of such a page, what is compared without giving deliveries the lock.
+LOCKED_COUNT = 1_000
 CLIENT_COUNT_SHOWN, SUBSCRIBER_COUNT_SHOWN = 64, 1_024
 # A group with more lite topics has their ends listed, in place of one call for each.
 SUMMED_COUNT_MAX = 64
@@ -91,18 +93,23 @@ class LiteTopics:
         with life.lock:
             group = self._group(request)
             client = group.lite.clients.get(client_id)
-            before = frozenset(client.queues) if client is not None else frozenset()
-        begins = self._beginnings(request, [queue for queue in queues if queue not in before], group)
+            known = client.queues if client is not None else set()
+            wanted, _ = self._wanted(request, queues, group, known)
+            self._check_quota(request, group, len(wanted))  # before anything is read for each of them
+            news = [queue for queue in queues if queue in wanted and queue not in known]
+        begins = self._beginnings(request, news, group)
         with life.lock:
             group = self._group(request)
             client = group.lite.clients.get(client_id)
             known = client.queues if client is not None else set()
-            if request.action == pb.LITE_ACTION_COMPLETE_ADD and self._is_late(name, client_id, request.version):
+            if self._is_late(request):
                 return pb.SyncLiteSubscriptionResponse(lite_topic_count=len(known))
             wanted, owned = self._wanted(request, queues, group, known)
             added = [queue for queue in queues if queue in wanted and queue not in known]
             removed = sorted(queue for queue in known if queue not in wanted)
-            self._check_quota(group, len(wanted), len(added) - len(removed))
+            self._check_quota(request, group, len(wanted))
+            if request.action == pb.LITE_ACTION_COMPLETE_ADD and request.version:
+                self._versions[name, client_id] = request.version
             was_wildcard = client is not None and client.is_wildcard
             is_wildcard = _is_wildcard(group) and (was_wildcard or request.action == pb.LITE_ACTION_COMPLETE_ADD)
             changes = self._changes(request, group, added, removed, begins)
@@ -148,13 +155,9 @@ class LiteTopics:
             )
         return group
 
-    def _is_late(self, name: str, client_id: str, version: int) -> bool:
-        key = (name, client_id)
-        if 0 < version < self._versions.get(key, 0):
-            return True
-        if version:
-            self._versions[key] = version
-        return False
+    def _is_late(self, request: pb.SyncLiteSubscriptionRequest) -> bool:
+        newest = self._versions.get((request.consumer_group, request.client_id), 0)
+        return request.action == pb.LITE_ACTION_COMPLETE_ADD and 0 < request.version < newest
 
     def _wanted(
         self, request: pb.SyncLiteSubscriptionRequest, queues: Sequence[str], group: Group, known: Iterable[str]
@@ -174,8 +177,13 @@ class LiteTopics:
             owned = {queue for queue in queues if group.lite.subscribers(queue) not in ((), (request.client_id,))}
         return set(queues) - owned, owned
 
-    def _check_quota(self, group: Group, count: int, more: int) -> None:
-        lite = group.settings.lite
+    def _check_quota(self, request: pb.SyncLiteSubscriptionRequest, group: Group, count: int) -> None:
+        """LiteSubscriptionQuotaExceededError when a client may not have so many lite topics; the caller holds the lock."""
+        lite, client = group.settings.lite, group.lite.clients.get(request.client_id)
+        if client is None and request.action == pb.LITE_ACTION_COMPLETE_REMOVE:
+            return
+        # A client counts as one with none, too: callers invent clients.
+        more = max(count, 1) - (max(len(client.queues), 1) if client is not None else 0)
         quota = (lite.client_quota if lite is not None else 0) or CLIENT_QUOTA
         name = group.settings.consumer_group
         if more > 0 and 0 < quota < count:
@@ -186,7 +194,9 @@ class LiteTopics:
                 countMax=quota,
             )
         count_max = self._life.rules.lite_subscription_count_max
-        total = sum(each.lite.count for each in self._life.states.groups.values()) if more > 0 else 0
+        states = self._life.states
+        names = [each for named in states.bound.values() for each in named] if more > 0 else ()
+        total = sum(states.groups[each].lite.count for each in names)
         if more > 0 and total + more > count_max:
             raise LiteSubscriptionQuotaExceededError(
                 f"the clients of this shard subscribe to {total} lite topics, and at most {count_max} are "
@@ -210,8 +220,10 @@ class LiteTopics:
             with life.lock:
                 state = life.states.find(QueueRef(request.consumer_group, queue, 0))
                 floor = life.states.begin_offset(queue)
+                # A group that subscribes, or did until it expired, gets what has come since.
+                has_begun = state is not None or queue in life.states.lite_floors or bool(group.lite.subscribers(queue))
             if at is None:
-                if state is None:
+                if not has_begun:
                     found[queue] = life.reader.range(queue, 0).max_offset
                 continue
             known = life.reader.range(queue, 0)
@@ -244,7 +256,13 @@ class LiteTopics:
         begins: dict[str, int],
     ) -> list[Change]:
         """How positions change with a subscription; the caller holds the lock."""
-        changes = [move for queue in added if queue in begins for move in self._moved(group, queue, begins[queue])]
+        says_where = request.begins.WhichOneof("at") is not None
+        changes = [
+            move
+            for queue in added
+            if queue in begins and (says_where or self._has_not_begun(group, queue))
+            for move in self._moved(group, queue, begins[queue])
+        ]
         lite = group.settings.lite
         if request.action == pb.LITE_ACTION_PARTIAL_REMOVE and lite is not None and lite.reset_offset_unsubscribe:
             for queue in removed:
@@ -268,10 +286,17 @@ class LiteTopics:
                     if queue not in begins:
                         yield from self._moved(group, queue, self._life.states.begin_offset(queue))
 
+    def _has_not_begun(self, group: Group, queue: str) -> bool:
+        """Whether nobody made the group begin while its end was read."""
+        ref = QueueRef(group.settings.consumer_group, queue, 0)
+        return self._life.states.find(ref) is None and not group.lite.subscribers(queue)
+
     def _moved(self, group: Group, queue: str, target: int) -> list[Change]:
         ref = QueueRef(group.settings.consumer_group, queue, 0)
-        state = self._life.states.find(ref)
-        if state is None and not target:
+        rules, state = self._life.rules, self._life.states.find(ref)
+        # Where groups begin at the end, one that began without a message keeps that, also while none of its clients lives.
+        is_kept = rules.begins_at_end and len(group.light) < rules.lite_subscription_count_max
+        if state is None and not target and not is_kept:
             return []  # it begins at the first message
         if state is not None and state.next_offset == state.consumer_offset == target:
             return []
@@ -348,8 +373,9 @@ class LiteTopics:
         life = self._life
         try:
             for page in life.reader.light_ends(lite_queue_name(topic, ""), ENDS_PAGE_SIZE):
-                with life.lock:
-                    life.news.see_ends(topic, page)
+                for begin in range(0, len(page), LOCKED_COUNT):
+                    with life.lock:
+                        life.news.see_ends(topic, page[begin : begin + LOCKED_COUNT])
                 yield
         except StoreError:
             with life.lock:

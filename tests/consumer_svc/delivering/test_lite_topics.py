@@ -346,6 +346,87 @@ def test_the_shard_has_a_limit_for_the_subscriptions_of_all_clients(
     assert sync(life, "d", ADD, "a") == 1
 
 
+def test_clients_without_any_lite_topic_count_for_the_limit_of_the_shard(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    life = begin(lite_subscription_count_max=2)
+    bind(log, life)
+    sync(life, "c", ALL)
+    sync(life, "d", ALL)
+    with pytest.raises(LiteSubscriptionQuotaExceededError):
+        sync(life, "e", ALL)
+    sync(life, "d", ADD, "a")  # it counts as one already
+    assert set(life.states.groups["g"].lite.clients) == {"c", "d"}
+
+
+def test_a_subscription_beyond_the_quota_is_refused_before_anything_is_read_for_it(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind(log, life, client_quota=2)
+    asked: list[str] = []
+    monkeypatch.setattr(life.life.reader, "range", lambda topic, queue_id: asked.append(topic))
+    with pytest.raises(LiteSubscriptionQuotaExceededError):
+        sync(life, "c", ADD, "a", "b", "d", begins=pb.LiteOffset(latest=True))
+    assert asked == []
+
+
+def test_a_refused_subscription_does_not_make_a_later_one_late(log: MemoryLog, life: LogLife) -> None:
+    bind(log, life, client_quota=1)
+    with pytest.raises(LiteSubscriptionQuotaExceededError):
+        sync(life, "c", ALL, "a", "b", version=9)
+    assert sync(life, "c", ALL, "a", version=8) == 1
+    assert len(life.lite._versions) == 1
+
+
+def test_a_batch_of_messages_wakes_each_client_once_whatever_the_number_of_lite_topics(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind(log, life, is_wildcard=True)
+    bind(log, life, "h")
+    for client_id in ("c", "d"):
+        sync(life, client_id, ALL)
+    sync(life, "e", ALL, "a", "b", name="h")
+    woken: list[set[tuple[str, str, str]]] = []
+    monkeypatch.setattr(life.arrivals, "note_lite", woken.append)
+    with life.life.lock:
+        life.lite.hear([lite_queue_name(PARENT, each) for each in ("a", "b", "z")], 0)
+    assert woken == [{("g", PARENT, "c"), ("g", PARENT, "d"), ("h", PARENT, "e")}]
+
+
+def test_wildcard_clients_are_known_without_a_look_at_all_clients(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    life = begin()
+    bind(log, life, is_wildcard=True)
+    for client_id in ("c", "d", "e"):
+        sync(life, client_id, ALL)
+    sync(life, "d", NONE)
+    life.groups.update(GroupSettings("g", lite=LiteConfig(PARENT)))
+    sync(life, "e", ALL, "a")
+    for each in (life, begin()):
+        lite = each.states.groups["g"].lite
+        assert set(lite.wildcards()) == {name for name, client in lite.clients.items() if client.is_wildcard} == {"c"}
+
+
+def test_the_ends_of_very_many_lite_topics_are_compared_with_pauses_for_deliveries(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind(log, life)
+    names = [f"a{number}" for number in range(300)]
+    for name in names:
+        send(log, name, name)
+    sizes: list[int] = []
+    see_ends = life.life.news.see_ends
+    monkeypatch.setattr(
+        life.life.news, "see_ends", lambda topic, ends: (sizes.append(len(ends)), see_ends(topic, ends))
+    )
+    monkeypatch.setattr("consumer_svc.delivering.lite_topics.LOCKED_COUNT", 100)
+    sync(life, "c", ALL, *names)
+    life.look_through()
+    assert sizes == [100, 100, 100]
+    assert len(consume(life)) == 300
+
+
 def test_very_many_lite_topics_are_looked_through_and_not_asked_for_one_by_one(log: MemoryLog, life: LogLife) -> None:
     bind(log, life, client_quota=-1)
     send(log, "l500", "m")
@@ -477,6 +558,55 @@ def test_where_new_groups_begin_at_the_end_a_lite_topic_does_so_when_it_is_subsc
     send(log, "a", "new")
     send(log, "b", "first")
     assert sorted(consume(life)) == ["first", "new"]
+
+
+def test_a_second_subscriber_does_not_move_a_group_past_messages_that_it_did_not_get(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    life = begin(begins_at_end=True)
+    bind(log, life)
+    sync(life, "c", ADD, "a")
+    send(log, "a", "a0")
+    sync(life, "d", ADD, "a")
+    assert consume(life) == ["a0"]
+
+
+def test_messages_that_come_while_a_client_is_away_are_not_skipped_where_groups_begin_at_the_end(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    life = begin(begins_at_end=True)
+    bind(log, life)
+    sync(life, "c", ADD, "a")
+    life.lite.end_client("g", "c")
+    send(log, "a", "a0")
+    again = begin(begins_at_end=True)
+    sync(again, "c", ALL, "a")
+    assert consume(again) == ["a0"]
+
+
+def test_messages_behind_an_expired_lite_topic_are_not_skipped_where_groups_begin_at_the_end(
+    log: MemoryLog, clock: ManualClock, begin: Callable[..., LogLife]
+) -> None:
+    life = begin(begins_at_end=True)
+    bind(log, life, minutes=15)
+    sync(life, "c", ADD, "a")
+    send(log, "a", "a0")
+    assert consume(life) == ["a0"]
+    clock.now += 16 * MINUTE
+    assert life.lite.expire(0) == 1
+    send(log, "a", "a1")
+    sync(life, "c", ALL, "a")
+    assert consume(life) == ["a1"]
+
+
+def test_a_group_that_begins_at_the_end_keeps_a_bounded_number_of_empty_beginnings(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    life = begin(begins_at_end=True, lite_subscription_count_max=3)
+    bind(log, life)
+    for number in range(10):
+        sync(life, "c", ALL, f"forged{number}")
+    assert len(positions(life)) == 3
 
 
 def test_a_lite_topic_begins_again_when_its_last_client_unsubscribes_where_the_group_says_so(
