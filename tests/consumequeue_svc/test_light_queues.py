@@ -324,11 +324,13 @@ class FullFileSystem(RealFileSystem):
         super().pwrite(fd, data, position)
 
 
-@pytest.mark.parametrize("writes", range(6))
-def test_units_that_a_full_disk_refused_are_written_by_the_next_try(tmp_path: Path, writes: int) -> None:
-    units = drawn(1, 60)
+@pytest.mark.parametrize(("file_entry_count", "writes"), [*((16, writes) for writes in range(6)), (64, 0), (64, 1)])
+def test_units_that_a_full_disk_refused_are_written_by_the_next_try(
+    tmp_path: Path, file_entry_count: int, writes: int
+) -> None:
+    units = drawn(1, 60, 20)
     fs = FullFileSystem()
-    light = LightQueues(OpenFiles(fs), tmp_path / "light", file_entry_count=16)
+    light = LightQueues(OpenFiles(fs), tmp_path / "light", file_entry_count=file_entry_count)
     light.apply(units[:10])
     fs.writes_left = writes
     with pytest.raises(DiskFullError):
@@ -338,7 +340,7 @@ def test_units_that_a_full_disk_refused_are_written_by_the_next_try(tmp_path: Pa
     light.apply(units[10:50])
     light.apply(units[50:])
     assert_holds(light, units, {each.queue for each in units})
-    again = make(tmp_path)
+    again = make(tmp_path, file_entry_count=file_entry_count)
     assert again.resume(light.state())
     assert_holds(again, units, {each.queue for each in units})
 
