@@ -359,7 +359,8 @@ class Pops:
             if not taking.has_room:
                 return pick
             run = life.reader.units(ref.topic, ref.queue_id, waiting.queue_offset, 1)
-            if run.queue_offset != waiting.queue_offset:
+            # A light queue that is not built yet would be an error.
+            if run.queue_offset != waiting.queue_offset or (request.is_lite and not run.units):
                 pick.ended.append(waiting.queue_offset)  # retention removed it
                 pick.removed_count += 1
             elif run.units:
