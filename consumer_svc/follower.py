@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 # Heartbeats of the log come once a second.
 TOPICS_SECONDS = 0.5
 SILENT_LOOK_SECONDS, EXPIRE_LOOK_SECONDS = 5.0, 60.0
+# Each part of a look has calls, for which messages of ordinary topics wait.
+EXPIRE_GOES_ON_SECONDS = 0.5
 # Of a look at all lite topics, before the next batch of the log is heard of.
 LOOK_THROUGH_SECONDS_MAX = 1.0
 # Of a batch, for pulls that wait for a light queue. Those of lite topics mostly pop; the others look at the end of their wait.
@@ -199,8 +201,8 @@ class ConsumerFollower(StateFollower):
                 self._silent_at = now + SILENT_LOOK_SECONDS
                 self._lite.end_silent()
             if now >= self._expire_at:
-                expired_count = self._lite.expire(self._progress.log_first_offset)
-                self._expire_at = now + (EXPIRE_LOOK_SECONDS if not expired_count else 0.0)
+                self._lite.expire(self._progress.log_first_offset)
+                self._expire_at = now + (EXPIRE_GOES_ON_SECONDS if self._lite.expires_more else EXPIRE_LOOK_SECONDS)
         except StoreError as error:  # the queues are not built, or the log cannot be asked: at the next look
             self._expire_at = now + EXPIRE_LOOK_SECONDS
             _log.info("lite_topics.not_seen", **failure_fields(error))

@@ -51,6 +51,8 @@ NAME_COUNT_MAX = 5_000
 ASKED_COUNT_MAX = 256
 # Lite topics that are forgotten in one look; each takes a call.
 EXPIRED_COUNT_MAX = 200
+# Likewise, that are looked at for whether they are due.
+LOOKED_COUNT_MAX = 20_000
 # Of a list and of a page of the queues' service.
 PAGE_SIZE, PAGE_SIZE_MAX = 64, 1_024
 ENDS_PAGE_SIZE = 20_000
@@ -75,6 +77,9 @@ class LiteTopics:
         # Of parents with an expiration: when lite topics got their newest messages (s since 1970), since the life began.
         self._newest: dict[str, int] = {}
         self._pages: Iterator[None] | None = None
+        # Of parents: what `expire` has not looked at yet, of those with lite topics; likewise of `_newest`.
+        self._left: dict[str, Iterator[str]] = {}
+        self._times: Iterator[str] | None = None
 
     # -- subscriptions
 
@@ -395,7 +400,7 @@ class LiteTopics:
                 self._newest[queue] = seconds
 
     def expire(self, log_first_offset: int) -> int:
-        """Forget lite topics without a new message for the time that their parent says; how many.
+        """Forget some lite topics without a new message for the time that their parent says; how many. See `expires_more`.
 
         What came before this life began is not known, so none expires before the life is as old.
         """
@@ -406,8 +411,14 @@ class LiteTopics:
         count = 0
         for topic in parents:
             before_seconds = self._expired_before(topic)
-            count += self._expire(topic, before_seconds) if before_seconds else 0
-        self._forget_times()
+            if before_seconds:
+                count += self._expire(topic, before_seconds)
+            else:
+                self._left.pop(topic, None)
+        for topic in self._left.keys() - set(parents):
+            del self._left[topic]
+        if not self._left:
+            self._forget_times()
         return count
 
     def _expired_before(self, topic: str) -> int:
@@ -451,43 +462,62 @@ class LiteTopics:
         return [state for state in found if state is not None]
 
     def _due(self, topic: str, before_seconds: int) -> list[str]:
-        """Lite topics of a parent that may be forgotten, at most EXPIRED_COUNT_MAX; looked for without the lock."""
+        """Lite topics of a parent that may be forgotten, at most EXPIRED_COUNT_MAX; the next call goes on behind them.
+
+        They are looked for without the lock. One that was forgotten, and that a client has named again since, is passed: there
+        is nothing to forget but what the client would say again.
+        """
         life = self._life
         prefix = lite_queue_name(topic, "")
-        named: list[list[str]] = []
         with life.lock:
-            for name in life.states.bound.get(topic, ()):
-                group = life.states.groups[name]
-                flying = {
-                    queue for queue, queues in group.topics.items() if any(each.leases for each in queues.values())
-                }
-                named += [[queue for queue in group.topics if queue not in flying], list(group.light)]
-                named.append([queue for queue in group.lite.queues() if queue not in flying])
-        old = (
-            queue
-            for queue in chain.from_iterable(named)
-            if self._newest.get(queue, 0) < before_seconds and queue.startswith(prefix)
-        )
-        return list(islice(dict.fromkeys(old), EXPIRED_COUNT_MAX))
+            groups = [life.states.groups[name] for name in life.states.bound.get(topic, ())]
+            if topic not in self._left:
+                self._left[topic] = chain.from_iterable(
+                    [list(names) for group in groups for names in (group.topics, group.light, group.lite.queues())]
+                )
+        left, floors = self._left[topic], life.states.lite_floors
+        found: dict[str, None] = {}
+        for _ in range(LOOKED_COUNT_MAX):
+            queue = next(left, None)
+            if queue is None:
+                del self._left[topic]
+                break
+            if self._newest.get(queue, 0) >= before_seconds or not queue.startswith(prefix):
+                continue
+            if queue not in floors or any(group.has_position(queue) for group in groups):
+                found[queue] = None
+            if len(found) >= EXPIRED_COUNT_MAX:
+                break
+        return list(found)
+
+    @property
+    def expires_more(self) -> bool:
+        """Whether `expire` has not looked at all lite topics yet."""
+        return bool(self._left) or self._times is not None
 
     def _forget_times(self) -> None:
         """Drop times that say no more than that a lite topic may expire: of those that nobody subscribes to, too."""
         with self._life.lock:
-            times = list(self._newest.items())
+            if self._times is None:
+                self._times = iter(list(self._newest))
         before: dict[str, int] = {}
-        old: list[tuple[str, int]] = []
-        for queue, seconds in times:
+        old: list[str] = []
+        queue: str | None = None
+        for queue in islice(self._times, LOOKED_COUNT_MAX):
             lite = split_lite_queue(queue)
             assert lite is not None
             if lite[0] not in before:
                 before[lite[0]] = self._expired_before(lite[0])
-            if seconds < before[lite[0]]:
-                old.append((queue, seconds))
+            if self._newest.get(queue, 0) < before[lite[0]]:
+                old.append(queue)
+        if queue is None:
+            self._times = None
         for begin in range(0, len(old), NAME_COUNT_MAX):
             with self._life.lock:
-                for queue, seconds in old[begin : begin + NAME_COUNT_MAX]:
-                    if self._newest.get(queue) == seconds:
-                        del self._newest[queue]
+                for queue in old[begin : begin + NAME_COUNT_MAX]:
+                    lite = split_lite_queue(queue)
+                    if lite is not None and self._newest.get(queue, 0) < before[lite[0]]:
+                        self._newest.pop(queue, None)
 
     # -- lists
 

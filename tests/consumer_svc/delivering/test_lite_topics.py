@@ -751,6 +751,45 @@ def test_what_is_handed_out_while_lite_topics_expire_is_kept(log: MemoryLog, clo
     assert life.acks.ack("g", [got[0].receipt_handle]) == [OK]
 
 
+def test_lite_topics_that_cannot_expire_do_not_hide_those_that_can(
+    log: MemoryLog, clock: ManualClock, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer_svc.delivering.lite_topics.EXPIRED_COUNT_MAX", 2)
+    monkeypatch.setattr("consumer_svc.delivering.lite_topics.LOOKED_COUNT_MAX", 3)
+    bind(log, life, minutes=15)
+    sync(life, "c", ADD, *(f"empty{number}" for number in range(5)))
+    bind(log, life, "h", minutes=15)
+    sync(life, "d", ADD, "a", name="h")
+    send(log, "a", "a0")
+    clock.now += 16 * MINUTE
+    count, looks = life.lite.expire(0), 1
+    while life.lite.expires_more:
+        count += life.lite.expire(0)
+        looks += 1
+        assert looks < 20
+    assert count == 1
+    assert life.states.groups["h"].lite.clients["d"].queues == set()
+
+
+def test_a_lite_topic_that_a_client_names_again_after_it_expired_is_not_forgotten_each_minute(
+    log: MemoryLog, clock: ManualClock, life: LogLife
+) -> None:
+    bind(log, life, minutes=15)
+    sync(life, "c", ALL, "a")
+    send(log, "a", "a0")
+    clock.now += 16 * MINUTE
+    assert life.lite.expire(0) == 1
+    sync(life, "c", ALL, "a")
+    clock.now += MINUTE
+    assert life.lite.expire(0) == 0
+    send(log, "a", "a1")
+    assert consume(life) == ["a1"]
+    clock.now += 16 * MINUTE
+    while life.lite.expires_more:
+        life.lite.expire(0)
+    assert life.lite.expire(0) == 1
+
+
 def test_times_of_lite_topics_are_kept_for_as_long_as_they_say_something(
     log: MemoryLog, clock: ManualClock, life: LogLife
 ) -> None:
@@ -940,6 +979,27 @@ def test_a_position_that_the_lite_topic_never_had_is_taken_back(log: MemoryLog, 
     assert consume(life) == []
     send(log, "a", "m1")
     assert consume(life) == ["m1"]
+
+
+def test_a_message_that_waits_and_that_retention_removed_is_passed_and_wakes_no_poll_again(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    life = begin()
+    bind(log, life)
+    sync(life, "c", ADD, "a")
+    send(log, "a", "a0")
+    (delivered,) = life.pop(poll())
+    life.acks.give_back("g", delivered.receipt_handle)
+    log.remove(lite_queue_name(PARENT, "a"), 0, 1)
+    life = begin()
+    life.look_through()
+    assert consume(life) == []
+    consume(life)
+    watcher = life.arrivals.watch()
+    watcher.take(0)
+    assert consume(life) == []
+    assert not watcher.take(0)
+    assert positions(life) == {"a": 1}
 
 
 def test_a_late_acknowledgement_is_told_so(log: MemoryLog, clock: ManualClock, life: LogLife) -> None:
