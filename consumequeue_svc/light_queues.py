@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from store.derive.queue_placement import LightUnit, Placement, QueuePlacement
+from store.derive.queue_placement import LightUnit, Placement, QueuePlacement, light_position_max
 from store.errors import StoreCorruptedError
 from store.files.open_files import OpenFile, OpenFiles
 from store.format.derived.light_unit import (
@@ -242,6 +242,8 @@ class LightQueues:
     def _placement(self, unit: LightUnit, queue: _Queue | None, staged: "_Staged") -> Placement:
         if queue is not None and unit.queue_offset == queue.end:
             return Placement.NEXT
+        if unit.queue_offset > light_position_max(unit.commit_log_offset):
+            return Placement.DAMAGED  # the commit log does not go on behind it either
 
         def number_0() -> bytes:
             assert queue is not None

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from commitlog_svc.append.internal_check import mark_request
 from commitlog_svc.append.records import AppendReceipt, PreparedRecord
-from commitlog_svc.append.topics.light_offsets import Changes, LightOffsets
+from commitlog_svc.append.topics.light_offsets import TABLE_COUNT, Changes, LightOffsets
 from commitlog_svc.append.topics.queue_offsets import QueueKey, QueueOffsets
 from commitlog_svc.append.waiting import waiting_of
 from store.errors import DiskFullError, FlushFailedError, InvalidArgumentError, InvalidMessageError, StoreError
@@ -214,6 +214,7 @@ class Appender:
             self._zero_unfinished()
             if not self._files.files:
                 self.end_offset = offset
+                self._light.begin_at(offset)
             self._make_files(offset + len(data))
             try:
                 self._files.write(offset, data)
@@ -236,6 +237,7 @@ class Appender:
             with self._files_lock:
                 if not self._files.files:
                     self.end_offset = first_offset
+                    self._light.begin_at(first_offset)
                 self._files.take(path, first_offset)
 
     def take_copied(
@@ -306,8 +308,10 @@ class Appender:
 
     def forget_light_queues(self, log_first_offset: int) -> None:
         """Forgets the light queues all of whose records lie before the log's first byte."""
-        with self._lock:
-            self._light.forget_before(log_first_offset)
+        for number in range(TABLE_COUNT):
+            # Of each alone: appends do not wait for all of them, which takes a second for a million queues.
+            with self._lock:
+                self._light.forget_before(log_first_offset, number)
 
     def make_next_file_ahead(self) -> None:
         """Makes the file behind the current one when that is half full; DiskFullError when there is no room yet."""

@@ -254,6 +254,7 @@ def recover_log(
             snapshot = None
         if snapshot is None:
             found.light_journal.load_newest(found.light)
+            found.light.begin_at(files.first_offset)
     if snapshot is not None:
         found.queue_offsets = snapshot.queue_offsets
         found.batch_topics = dict(snapshot.batch_topics)
@@ -297,7 +298,7 @@ def recover_log(
         note_next_offsets(taken, found.queue_offsets)
         note_batch_topics(taken, found.batch_topics)
         if not read_only:
-            note_light_places(taken, found.light.note)
+            note_light_places(taken, found.light.see)
         if feed is not None and isinstance(taken, RecordRun):
             feed.see_stretch(taken.piece, taken.at, taken.next_at, taken.commit_log_offset)
     end_offset = cursor.offset

@@ -238,7 +238,8 @@ class _Walk:
         self.light: dict[str, tuple[int, int]] = {}
 
         def note_light(queue: str, next_offset: int, commit_log_offset: int) -> None:
-            self.light[queue] = (next_offset, commit_log_offset)
+            if next_offset >= self.light.get(queue, (0,))[0]:
+                self.light[queue] = (next_offset, commit_log_offset)
 
         for taken in cursor:
             note_next_offsets(taken, self.queue_offsets)

@@ -92,6 +92,15 @@ def place_light_units(request: DispatchRequest) -> list[LightUnit]:
     return [LightUnit(*place, *fields) for place in request.light_places]
 
 
+def light_position_max(commit_log_offset: int) -> int:
+    """The greatest position in a light queue that a record at this offset (bytes) of the log can have.
+
+    A light queue has a position for each record that names it, so the records before this one bound it. A sender made up what
+    is beyond, at a broker that replaces nothing: the commit log does not go on behind it, and no unit stands there.
+    """
+    return commit_log_offset // FRAME_SIZE_BYTES_MIN + BURNT_POSITION_COUNT_MAX
+
+
 Buffer = bytes | memoryview
 FILLER_BYTES = encode_queue_unit(FILLER)
 # Fillers are written in pieces of 320 KiB, however wide the gap is.

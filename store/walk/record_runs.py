@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from store.compiled import loading
-from store.derive.queue_placement import NO_UNIT_BIT, NO_UNIT_BITS, is_batch
+from store.derive.queue_placement import NO_UNIT_BIT, NO_UNIT_BITS, is_batch, light_position_max
 from store.format.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, LightPlace, light_places
 from store.format.record import Buffer, Record, decode_record
 from store.format.record_layout import SIZE_AND_MAGIC
@@ -67,7 +67,10 @@ def light_places_of(record: Record) -> tuple[LightPlace, ...]:
 
 
 def note_light_places(taken: Record | RecordRun, note: Callable[[str, int, int], None]) -> None:
-    """Tell `note` the queue, the next position and the record's offset (bytes) of each unit in a light queue."""
+    """Tell `note` the queue, the next position and the record's offset (bytes) of each unit in a light queue.
+
+    Without positions that the log has no room for; they have no unit.
+    """
     if isinstance(taken, RecordRun):
         # Few records have some; a search through all bytes costs a quarter of the check.
         data = bytes(taken.piece[taken.at : taken.next_at])
@@ -84,7 +87,8 @@ def note_light_places(taken: Record | RecordRun, note: Callable[[str, int, int],
 
 def _note_light_places(record: Record, note: Callable[[str, int, int], None]) -> None:
     for place in light_places_of(record):
-        note(place.queue, place.queue_offset + 1, record.commit_log_offset)
+        if place.queue_offset <= light_position_max(record.commit_log_offset):
+            note(place.queue, place.queue_offset + 1, record.commit_log_offset)
 
 
 def note_batch_topics(taken: Record | RecordRun, topics: MutableMapping[str, int]) -> None:

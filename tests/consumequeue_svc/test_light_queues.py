@@ -130,6 +130,12 @@ def test_a_unit_stands_where_a_queue_of_its_own_files_would_have_it(
     assert found.units.min_offset(50) == behind_first[0], "nothing of a queue that was removed comes back"
 
 
+def test_gaps_upon_gaps_lead_to_no_position_behind_which_the_commit_log_does_not_go_on(tmp_path: Path) -> None:
+    light = make(tmp_path)
+    light.apply([unit(record, "%LMQ%a", position) for record, position in enumerate([0, 4000, 8000, 4001])])
+    assert light.newest("%LMQ%a")[1] == 4002
+
+
 def test_a_record_that_comes_twice_is_one_unit(tmp_path: Path) -> None:
     light = make(tmp_path)
     light.apply([unit(5, "%LMQ%a", 0), unit(5, "%LMQ%a", 0)])

@@ -25,6 +25,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
+from store.derive.queue_placement import light_position_max
 from store.errors import LightQueueLimitError
 from store.files.file_system import FileSystem
 from store.format.topic import LIGHT_QUEUE_COUNT_MAX
@@ -34,7 +35,7 @@ ROW = struct.Struct("<16sqq")
 _KEY = struct.Struct("<qq")
 _HEAD = struct.Struct("<II")
 _PLACE = struct.Struct("<qq")
-_TABLE_COUNT = 256  # a table that grows is copied while appends wait: so a small one
+TABLE_COUNT = 256  # a table that grows is copied while appends wait: so a small one
 _SLOT_COUNT_MIN = 8
 _WORD_COUNT = 4  # of a slot: a row
 # A journal with fewer rows is not written anew, however few of them count.
@@ -97,26 +98,39 @@ class LightOffsets:
         """Sets the next position of a queue, and where its newest record lies (bytes)."""
         self._put(_key_of(queue), next_offset, commit_log_offset)
 
-    def update(self, places: Mapping[str, tuple[int, int]]) -> None:
-        """`note` for several queues: next position and offset of the newest record."""
-        for queue, place in places.items():
-            self.note(queue, *place)
+    def see(self, queue: str, next_offset: int, commit_log_offset: int) -> None:
+        """`note` for what a record of the log states; positions never go back, whatever it says."""
+        known = self.next_of(queue)
+        if known is None or next_offset >= known:
+            self.note(queue, next_offset, commit_log_offset)
 
-    def forget_before(self, log_first_offset: int) -> None:
-        """Forgets the queues whose newest record lies before the log's first byte."""
-        for number, table in enumerate(self._tables):
-            kept = array("q")
-            for slot in range(0, len(table), _WORD_COUNT):
-                if table[slot] or table[slot + 1]:
-                    if table[slot + 3] >= log_first_offset:
-                        kept.extend(table[slot : slot + _WORD_COUNT])
-                    else:
-                        self.floor = max(self.floor, table[slot + 2])
-            count = len(kept) // _WORD_COUNT
-            if count < self._counts[number]:
-                self.count -= self._counts[number] - count
-                self._wants_all = True
-                self._refill(number, kept)
+    def update(self, places: Mapping[str, tuple[int, int]]) -> None:
+        """`see` for several queues: next position and offset of the newest record."""
+        for queue, place in places.items():
+            self.see(queue, *place)
+
+    def begin_at(self, log_first_offset: int) -> None:
+        """The log begins at this byte, and nothing is known of light queues whose records came before."""
+        if log_first_offset > 0:
+            self.floor = max(self.floor, light_position_max(log_first_offset))
+            self._wants_all = True
+
+    def forget_before(self, log_first_offset: int, number: int) -> None:
+        """Forgets the queues of one of TABLE_COUNT tables whose newest record lies before the log's first byte."""
+        if not self._tables:
+            return
+        table, kept = self._tables[number], array("q")
+        for slot in range(0, len(table), _WORD_COUNT):
+            if table[slot] or table[slot + 1]:
+                if table[slot + 3] >= log_first_offset:
+                    kept.extend(table[slot : slot + _WORD_COUNT])
+                else:
+                    self.floor = max(self.floor, table[slot + 2])
+        count = len(kept) // _WORD_COUNT
+        if count < self._counts[number]:
+            self.count -= self._counts[number] - count
+            self._wants_all = True
+            self._refill(number, kept)
 
     def take_changes(self) -> Changes:
         """What has changed since the last call, for the journal."""
@@ -148,8 +162,8 @@ class LightOffsets:
 
     def _put(self, key: bytes, next_offset: int, commit_log_offset: int) -> None:
         if not self._tables:
-            self._tables = [array("q", bytes(8 * _WORD_COUNT * _SLOT_COUNT_MIN)) for _ in range(_TABLE_COUNT)]
-            self._counts = [0] * _TABLE_COUNT
+            self._tables = [array("q", bytes(8 * _WORD_COUNT * _SLOT_COUNT_MIN)) for _ in range(TABLE_COUNT)]
+            self._counts = [0] * TABLE_COUNT
         table, at = self._find(key)
         if not (table[at] or table[at + 1]):
             if self.count >= self._count_max:

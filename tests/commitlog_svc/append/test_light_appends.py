@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from commitlog_svc.append.topics.light_offsets import TABLE_COUNT
 from commitlog_svc.append.topics.topics import TopicChange
 from commitlog_svc.commit_log import CommitLog
+from commitlog_svc.replication.log_copy import CopiedFile
 from reput.message.v1.message_pb2 import NewMessage
+from store.derive.queue_placement import light_position_max
 from store.errors import InvalidMessageError, LightQueueLimitError
+from store.files.file_system import RealFileSystem
 from store.format.record import Record
 from store.format.topic import lite_queue_name
 from store.walk.record_runs import light_places_of
@@ -279,3 +283,79 @@ def test_retention_forgets_queues_whose_messages_it_removed(tmp_path: Path) -> N
         append(log, to_queues("%LMQ%a"), to_queues("%LMQ%b"))
         log._forget_before(log.status.end_offset)
         append(log, to_queues("%LMQ%c"), to_queues("%LMQ%d"))
+
+
+def forge(root: Path, *forged: tuple[str, str]) -> Path:
+    """A log of a broker that kept the positions that senders stated, without our state; its only file."""
+    hidden = {name: name[:-1] + "x" for name in (DISPATCH, POSITIONS)}
+    with open_log(root, enable_lmq=True) as log:
+        append(log, *[to_queues("%LMQ%a")] * 5)
+        for queue, position in forged:
+            text = wire(**{hidden[DISPATCH]: queue, hidden[POSITIONS]: position})
+            append(log, new_message(wire_properties=text, queue_id=0))
+        size_bytes = log.status.end_offset
+    shutil.rmtree(root / "reput")
+    path = root / "commitlog" / f"{0:020d}"
+    data = path.read_bytes()
+    for name, other in hidden.items():
+        data = data.replace(other.encode() + b"\x01", name.encode() + b"\x01")
+    path.write_bytes(data)
+    assert size_bytes <= len(data)
+    return path
+
+
+@pytest.mark.parametrize("position", ["2", "9" * 18])
+def test_a_position_that_a_sender_made_up_hid_all_that_came_to_its_light_queue_later(
+    tmp_path: Path, position: str
+) -> None:
+    """Seen in a walk and in a copy: the next message was stored at the position behind it, which is taken or has no unit."""
+    path = forge(tmp_path, ("%LMQ%a", position))
+    copied = CopiedFile(RealFileSystem(), path, 0, path.stat().st_size).walk.light
+    assert {queue: next_offset for queue, (next_offset, _) in copied.items()} == {"%LMQ%a": 5}
+    with open_log(tmp_path, enable_lmq=True) as log:
+        log.opened.appender._light.update({"%LMQ%a": (3, log.status.end_offset)})
+        assert texts(stored(log, to_queues("%LMQ%a"))) == [("%LMQ%a", "5")]
+
+
+def test_light_queues_began_at_0_again_in_a_log_that_came_without_its_first_records(tmp_path: Path) -> None:
+    """A replica that joins late, and a store without its journal: groups have positions that were given before."""
+    with open_log(tmp_path / "source", enable_lmq=True, file_size_bytes=1 << 16) as log:
+        while log.status.end_offset < 3 << 15:
+            append(log, new_message(body=bytes(1000)))
+        last_record = log.opened.appender.last_record
+        first, end = 1 << 16, log.status.end_offset
+    (tmp_path / "source" / "commitlog" / f"{0:020d}").unlink()
+    data = (tmp_path / "source" / "commitlog" / f"{first:020d}").read_bytes()[: end - first]
+    shutil.rmtree(tmp_path / "source" / "reput")
+    floor = str(light_position_max(first))
+
+    for root in ("source", "replica"):
+        with open_log(tmp_path / root, enable_lmq=True, file_size_bytes=1 << 16) as log:
+            if root == "replica":
+                log.opened.appender.write_copy(first, data)
+                log.opened.appender.take_copied(end, last_record, 1, {}, {}, {})
+            append(log, new_message())
+            log._safe_points.write()
+            copy_open_store(tmp_path / root, tmp_path / f"killed-{root}")
+            assert texts(stored(log, to_queues("%LMQ%a"))) == [("%LMQ%a", floor)]
+        with open_log(tmp_path / f"killed-{root}", enable_lmq=True, file_size_bytes=1 << 16) as log:
+            assert log.opened.found.walked_from_offset > end, "the floor is that of the journal"
+            assert texts(stored(log, to_queues("%LMQ%b"))) == [("%LMQ%b", floor)]
+
+
+def test_appends_waited_while_retention_looked_at_all_light_queues(tmp_path: Path) -> None:
+    with open_log(tmp_path, enable_lmq=True) as log:
+        append(log, to_queues("%LMQ%a"))
+        appender = log.opened.appender
+        light, looked = appender._light, []
+        forget = light.forget_before
+
+        def forget_one(log_first_offset: int, number: int) -> None:
+            assert appender._lock.locked()
+            looked.append(number)
+            forget(log_first_offset, number)
+
+        light.forget_before = forget_one  # type: ignore[method-assign]
+        appender.forget_light_queues(log.status.end_offset)
+    assert looked == list(range(TABLE_COUNT)), "the lock is free between two tables"
+    assert light.count == 0

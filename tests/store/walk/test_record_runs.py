@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.compiled import loading
+from store.derive.queue_placement import BURNT_POSITION_COUNT_MAX
 from store.files.file_system import RealFileSystem
 from store.files.mapped_files import MappedFileQueue
+from store.format.record import decode_record
 from store.walk import record_runs
 from store.walk.checks import FullCheck
 from store.walk.cursor import PIECE_BYTES, RecordCursor
@@ -219,3 +221,13 @@ def test_a_log_of_odd_records_asks_the_kernel_ever_more_seldom(monkeypatch: pyte
     monkeypatch.setattr(kernel, "check_run", counted)
     assert_walks_agree(b"".join(frames_of([message(topic="订单")] * 3000, base=0)))
     assert len(calls) < 50
+
+
+def test_a_position_in_a_light_queue_that_the_log_has_no_room_for_is_not_noted() -> None:
+    positions = (0, BURNT_POSITION_COUNT_MAX, 1 + BURNT_POSITION_COUNT_MAX, 10**17)
+    noted: list[int] = []
+    for position in positions:
+        text = f"INNER_MULTI_DISPATCH\x01%LMQ%a\x02INNER_MULTI_QUEUE_OFFSET\x01{position}\x02"
+        record = decode_record(frames_of([message(properties=text)], base=0)[0], commit_log_offset=0)
+        note_light_places(record, lambda _queue, next_offset, _offset: noted.append(next_offset))
+    assert noted == [1, 1 + BURNT_POSITION_COUNT_MAX]
