@@ -621,7 +621,12 @@ class LiteTopics:
                         hot[queue] = state.next_offset
                         in_flight += len(state.leases)
                         waiting += len(state.waiting)
-            light = dict(group.light) if not without_lag else {}
+            begun: dict[str, LightPosition] = {}
+            if not without_lag:
+                begun.update((queue, life.states.begin_offset(queue)) for queue in group.lite.queues())
+                begun.update(group.light)
+                begun.update(hot)
+            has_all = any(group.lite.wildcards())
             count = len(hot) + sum(queue.startswith(prefix) for queue in group.light)
             subscribers = [
                 pb.LiteSubscriber(client_id=each, lite_topic_count=len(client.queues), is_wildcard=client.is_wildcard)
@@ -629,7 +634,7 @@ class LiteTopics:
                     SUBSCRIBER_COUNT_SHOWN, group.lite.clients.items(), key=lambda row: row[0]
                 )
             ]
-        lag = 0 if without_lag else in_flight + waiting + sum(self._unread(prefix, hot, light))
+        lag = 0 if without_lag else in_flight + waiting + sum(self._unread(prefix, begun, has_all=has_all))
         return [
             pb.LiteSummary(
                 topic=lite.bind_topic,
@@ -640,17 +645,22 @@ class LiteTopics:
             )
         ]
 
-    def _unread(self, prefix: str, hot: Mapping[str, int], light: Mapping[str, LightPosition]) -> Iterator[int]:
-        """Messages behind each position that were never handed out; reads, so not under the lock."""
+    def _unread(self, prefix: str, begun: Mapping[str, LightPosition], *, has_all: bool) -> Iterator[int]:
+        """Messages that were never handed out, behind each position; `has_all`: also of lite topics without one.
+
+        It reads, so not under the lock.
+        """
         reader = self._life.reader
-        if len(hot) + len(light) <= SUMMED_COUNT_MAX:
+        if len(begun) <= SUMMED_COUNT_MAX and not has_all:
             ends: Iterable[tuple[str, int]] = [
-                (queue, reader.range(queue, 0).max_offset) for queue in (*hot, *light) if queue.startswith(prefix)
+                (queue, reader.range(queue, 0).max_offset) for queue in begun if queue.startswith(prefix)
             ]
         else:
             ends = (row for page in reader.light_ends(prefix, ENDS_PAGE_SIZE) for row in page)
         for queue, end in ends:
-            at = hot.get(queue, light.get(queue))
+            at = begun.get(queue)
+            if at is None and has_all:
+                at = self._life.states.begin_offset(queue)
             if at is not None:
                 yield max(end - (at[0] if isinstance(at, tuple) else at), 0)
 

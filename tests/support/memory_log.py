@@ -232,7 +232,8 @@ class MemoryLog(Answers):
         if self.recent is not None:
             columns = DispatchColumns.of(requests)
             self.recent.add(columns)
-            self.on_light([unit.queue for unit in columns.light_units])
+            if columns.light_units:
+                self.on_light([unit.queue for unit in columns.light_units])
         return results
 
     def remove(self, topic: str, queue_id: int, count: int) -> None:

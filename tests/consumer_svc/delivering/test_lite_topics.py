@@ -882,6 +882,25 @@ def test_a_group_is_described_by_its_parent_and_not_by_each_lite_topic(log: Memo
     assert [at for _, at in life.pulls.offsets("g", lite_queue_name(PARENT, "l50"))] == [1]
 
 
+@pytest.mark.parametrize("count", [3, 100])
+@pytest.mark.parametrize("is_wildcard", [False, True])
+def test_the_lag_counts_lite_topics_that_were_never_read(
+    log: MemoryLog, life: LogLife, count: int, is_wildcard: bool
+) -> None:
+    bind(log, life, is_wildcard=is_wildcard)
+    names = [f"l{number}" for number in range(count)]
+    sync(life, "c", ALL, *() if is_wildcard else names)
+    for name in (*names, *names, "other"):
+        send(log, name, "m")
+    assert len(consume(life, max_messages=1)[:1]) == 1
+    for name in names:
+        send(log, name, "m")
+    sync(life, "c", ALL, *() if is_wildcard else (*names, "new"))
+    send(log, "new", "m")
+    (row,) = life.groups.describe("g").lite_topics
+    assert row.lag_count == count + 1
+
+
 def test_groups_of_a_parent_topic_are_listed_with_it(log: MemoryLog, life: LogLife) -> None:
     bind(log, life)
     life.groups.update(GroupSettings("other"))
