@@ -57,6 +57,7 @@ class LightAudit:
                 self._from_offset = max(log_first_offset, from_offset)
                 self._next_offset = state["next_offset"]
         self._ends: dict[str, int] = {}
+        self._number_0: dict[str, int] = {}  # offset of the record at position 0 of a queue (bytes)
         self._lost: list[tuple[int, int]] = []
         self._surplus: list[_Entry] = []
         self._entries = self._read()
@@ -83,11 +84,15 @@ class LightAudit:
                 self._findings.add("LIGHT_UNIT_WRONG", path, at, what, commit_log_offset=unit.commit_log_offset)
 
     def _see(self, unit: LightUnit) -> None:
-        judge = QueuePlacement(1, self._ends.get(unit.queue))
-        placement = judge.judge(unit.queue_offset, encode_queue_unit(QueueUnit(*unit[2:])))
+        data = encode_queue_unit(QueueUnit(*unit[2:]))
+        is_number_0 = self._number_0.get(unit.queue) == unit.commit_log_offset  # a record may name a queue twice
+        judge = QueuePlacement(1, self._ends.get(unit.queue), number_0=lambda: data if is_number_0 else b"")
+        placement = judge.judge(unit.queue_offset, data)
         if placement in (Placement.TAKEN, Placement.DAMAGED):
             return
         self._ends[unit.queue] = unit.queue_offset + 1
+        if unit.queue_offset == 0:
+            self._number_0[unit.queue] = unit.commit_log_offset
         while self._entry is not None and self._entry.unit != unit:
             if self._entry.unit.commit_log_offset >= unit.commit_log_offset:
                 what = f"position {unit.queue_offset} of light queue {_shown(unit.queue)} is missing"
