@@ -21,13 +21,14 @@ from reput.message.v1.message_pb2 import MESSAGE_TYPE_PRIORITY
 from services.rpcs import Calls
 from services.rpcs.commitlog import APPEND_INTERNAL, LIST_TOPICS
 from store.errors import (
+    InvalidMessageError,
     StoreError,
     TopicNotFoundError,
     TopicNotReadableError,
     UnsupportedStoreError,
 )
 from store.features.table import hidden_by_name
-from store.format.topic import DLQ_PREFIX, PERM_READ, RETRY_PREFIX, pull_retry_topic_of
+from store.format.topic import DLQ_PREFIX, PERM_READ, RETRY_PREFIX, pull_retry_topic_of, validate_topic
 
 # A change of a topic holds here so much later at most.
 LOOK_SECONDS = 0.1
@@ -176,7 +177,9 @@ class TopicView:
         self.look()
         known = self._table.queue_counts
         missing = dict.fromkeys(
-            topic for group in consumer_groups if (topic := pull_retry_topic_of(group)) not in known
+            topic
+            for group in consumer_groups
+            if (topic := pull_retry_topic_of(group)) not in known and _can_be_made(topic)
         )
         if not missing:
             return
@@ -197,7 +200,7 @@ class TopicView:
         """With `_making` held."""
         with self._wanted_lock:
             topics = list(self._wanted)[:MAKE_COUNT_MAX]
-        if not topics:
+        if not topics or self._clock() < self._make_at:  # it failed while this caller waited for its turn
             return
         try:
             self._source.call(APPEND_INTERNAL, pb.AppendInternalRequest(new_topics=topics), MAKE_CALL_SECONDS)
@@ -243,3 +246,12 @@ class TopicView:
         deleted = dict(answer.deleted_before)
         self._table = _Table(answer.version, counts, unreadable, by_priority, deleted, minutes, makes)
         self._arrivals.note_topics((unreadable ^ before.unreadable) | (before.queue_counts.keys() - counts.keys()))
+
+
+def _can_be_made(topic: str) -> bool:
+    """Whether a topic can have this name: that of a retry topic is longer than its group's, and one call makes many topics."""
+    try:
+        validate_topic(topic)
+    except InvalidMessageError:
+        return False
+    return True

@@ -6,9 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from consumer_svc.arrivals import Arrivals
+from consumer_svc.delivering.life import check_group_name
 from consumer_svc.topic_view import FAILED_SECONDS, LOOK_SECONDS, MAKE_COUNT_MAX, TopicView
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from store.errors import ServiceUnavailableError, TopicNotFoundError, TopicNotReadableError, UnsupportedStoreError
+from store.format.topic import validate_topic
 from tests.consumer_svc.asking import pop_of, pull_of
 from tests.consumer_svc.memory_log import LogLife, MemoryLog
 from tests.consumer_svc.test_queue_locks import Clock
@@ -188,6 +190,40 @@ def test_a_retry_topic_that_could_not_be_made_is_made_with_that_of_a_later_group
     clock.now += FAILED_SECONDS
     view.make_retry_topics(["c"], wait=False)
     assert log.topics.keys() == {"%RETRY%a", "%RETRY%b", "%RETRY%c"}
+
+
+def test_one_group_with_a_long_name_kept_all_others_without_a_retry_topic(log: MemoryLog) -> None:
+    """Its own is too long for a topic, and the commit log refused each call that named it with those of others."""
+    longest = "x" * 248
+    check_group_name(longest + "x")
+    view, makes = TopicView(log, Arrivals(), Clock()), Makes(log)
+    view.make_retry_topics([longest + "x", "a", longest], wait=True)
+    assert makes.asked == [["%RETRY%a", "%RETRY%" + longest]]
+    for topic in makes.asked[0]:
+        validate_topic(topic)
+
+
+def test_heartbeats_that_waited_for_a_retry_topic_each_asked_again_when_it_failed(log: MemoryLog) -> None:
+    """Each call to a commit log that does not answer takes a second, so a hundred of them took all threads of the service."""
+    view, makes = TopicView(log, Arrivals(), Clock()), Makes(log)
+    makes.fails = ServiceUnavailableError("away")
+    heartbeats = [
+        threading.Thread(target=view.make_retry_topics, args=(["a"],), kwargs={"wait": True}) for _ in range(5)
+    ]
+
+    def come() -> None:
+        if len(makes.asked) == 1:
+            for heartbeat in heartbeats:
+                heartbeat.start()
+            heartbeats[-1].join(
+                0.1
+            )  # they wait for the lock by now; on a slow machine they come later, which is as good
+
+    makes.meanwhile = come
+    view.make_retry_topics(["a"], wait=True)
+    for heartbeat in heartbeats:
+        heartbeat.join(WAIT_SECONDS_MAX)
+    assert len(makes.asked) == 1
 
 
 def test_retry_topics_of_a_fleet_that_comes_at_once_are_made_by_few_calls(log: MemoryLog) -> None:
