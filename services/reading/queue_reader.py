@@ -213,7 +213,6 @@ class QueueReader:
         self._lock = threading.Lock()
         # Known at, min offset, where the topic was deleted.
         self._first_offsets: dict[tuple[str, int], tuple[float, int, int]] = {}
-        self._light_built = 0  # light queues are built up to this offset of the log (bytes), or farther
         self._pages: OrderedDict[tuple[str, int], UnitColumns] = OrderedDict()  # the last one used stands last
 
     def range(self, topic: str, queue_id: int) -> QueueRange:
@@ -223,7 +222,7 @@ class QueueReader:
             if recent_end is not None and self.recent.light_units(topic, 0, 1):
                 return QueueRange(0, recent_end)  # all of it is here
             answer = self._light_units(topic, queue_id, 0, 1)
-            if recent_end is None and self._light_built < needed:
+            if recent_end is None and answer.next_offset < needed:
                 raise _being_built(topic, queue_id)  # newer ones may be missing
             return QueueRange(answer.min_offset, max(answer.max_offset, recent_end or 0))
         if not self.recent.end(topic, queue_id):
@@ -306,15 +305,13 @@ class QueueReader:
             answer = self._get_units(topic, queue_id, queue_offset, count, log_first_offset=before)
             if not answer.units and queue_offset < answer.min_offset < answer.max_offset:
                 answer = self._get_units(topic, queue_id, answer.min_offset, count, log_first_offset=before)
-            self._light_built = max(self._light_built, answer.next_offset)
         except (TopicNotFoundError, QueueNotFoundError):
             answer = pb.GetQueueUnitsResponse()
-            if self._light_built < needed:
+            if needed:
                 status = self._consumequeue.call(rpc.GET_STATUS, pb.GetStatusRequest(), CALL_SECONDS)
-                self._light_built = max(self._light_built, status.next_offset)
-                if self._light_built >= needed:  # it may have been built between the two calls
-                    return self._light_units(topic, queue_id, queue_offset, count)
-        if not answer.units and self._light_built < needed:
+                answer.next_offset = status.next_offset
+        # The service may build its queues again: what it had built once says nothing.
+        if not answer.units and answer.next_offset < needed:
             raise _being_built(topic, queue_id)
         return answer
 

@@ -152,6 +152,17 @@ def test_a_light_queue_is_empty_only_when_all_is_built_that_memory_does_not_have
     assert list(reader.light_ends("%LMQ%$p$", 10)) == [[("%LMQ%$p$a", 1)], []]
 
 
+def test_a_light_queue_that_is_built_again_is_not_taken_for_an_empty_one() -> None:
+    queues, recent = BuiltLater(1_000), RecentUnits()
+    recent.light_before = 1_000
+    reader = QueueReader(recent, queues, cast(CommitLogClient, None))
+    assert reader.units("%LMQ%$p$a", 0, 1, 9) == UnitRun(1, [])
+    queues.next_offset = 300
+    for name in ("%LMQ%$p$a", "%LMQ%$p$none"):
+        with pytest.raises(ServiceUnavailableError):
+            reader.units(name, 0, 1, 9)
+
+
 def test_the_newest_units_of_a_light_queue_are_read_from_memory() -> None:
     recent = RecentUnits()
     places = [LightPlace("%LMQ%$p$b", at) for at in range(3)]
