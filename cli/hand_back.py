@@ -82,5 +82,6 @@ def _write(root: pathlib.Path, on_progress: Any) -> tuple[Any, str | None]:
                 "reput/consumequeue/checkpoint.json, start `reput serve` on it until all is built, stop it, and run this again"
             )
         aside = Aside(fs, root)
-        written = LightFiles(fs, root, int(queues["file_size_bytes"]), aside).write(light, on_progress)
+        first_offset = min((int(name) for name in fs.listdir(root / "commitlog") if name.isdecimal()), default=0)
+        written = LightFiles(fs, root, int(queues["file_size_bytes"]), aside, first_offset).write(light, on_progress)
         return written, str(aside.directory.relative_to(root)) if aside.is_used else None

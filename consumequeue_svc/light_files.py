@@ -3,8 +3,8 @@
 A broker reads them at its start, and does not make those that are missing. Reput neither reads nor needs them, so they are
 written when a broker is to take the store, and only then: each costs two folders and a file with holes.
 
-A queue begins with the file that holds its first unit; positions without a unit hold fillers. Where the queue has files, a
-broker's or those of a run that was killed, what they lack is written behind them.
+A queue begins with the file that holds the unit of its first record in the log; positions without a unit hold fillers.
+Where the queue has files, a broker's or those of a run that was killed, what they lack is written behind them.
 Files that say something else are moved aside.
 """
 
@@ -43,14 +43,18 @@ class LightFiles:
         root: the store root, which nothing else has open.
         file_size_bytes: of a queue file.
         aside: where files go that say something else.
+        log_first_offset: the log's first byte.
     """
 
-    def __init__(self, fs: FileSystem, root: Path, file_size_bytes: int, aside: Aside) -> None:
+    def __init__(
+        self, fs: FileSystem, root: Path, file_size_bytes: int, aside: Aside, log_first_offset: int = 0
+    ) -> None:
         self._fs = fs
         self._root = root
         self._file_size_bytes = file_size_bytes
         self._file_unit_count = file_size_bytes // UNIT_SIZE_BYTES
         self._aside = aside
+        self._log_first_offset = log_first_offset
 
     def write(
         self, light: LightQueues, on_progress: Callable[[int, int], None], sync: Callable[[], None] = os.sync
@@ -79,7 +83,10 @@ class LightFiles:
 
     def _write_queue(self, name: str, units: LightUnits, written: WrittenFiles) -> None:
         directory = Path(queue_dir(str(self._root), name, 0))
-        begin, end = units.min_offset(0), units.end
+        # Units of removed records are left out: between them and the next one may be millions of fillers. The newest one always
+        # is there, so that a broker goes on behind it.
+        end = units.end
+        begin = min(units.min_offset(self._log_first_offset), units.real_from(end - 1))
         known_end = self._known_end(directory, units, written)
         if known_end is not None and begin - known_end < self._file_unit_count:
             begin = known_end

@@ -9,7 +9,13 @@ import pytest
 
 import cli.main
 from cli.exits import Exit
+from consumequeue_svc.light_files import LightFiles
+from consumequeue_svc.light_queues import LightQueues
+from store.derive.queue_placement import LightUnit
+from store.files.aside import Aside
+from store.files.file_system import RealFileSystem
 from store.files.locks import OwnerLock
+from store.files.open_files import OpenFiles
 from tests.commitlog_svc.append.test_light_appends import to_queues
 from tests.commitlog_svc.support import append, new_message
 from tests.support.fixture_stores import unpack_store
@@ -126,3 +132,21 @@ def test_the_files_are_those_that_a_broker_wrote(tmp_path: Path, capsys: pytest.
     assert code == 0
     assert {name: files(root, name) for name in brokers} == brokers
     assert said["queues_aside"] == 4
+
+
+def test_a_queue_that_went_on_far_behind_removed_messages_got_a_file_for_each_of_the_positions_between(
+    tmp_path: Path,
+) -> None:
+    file_size_bytes = 20 * 100
+    light = LightQueues(OpenFiles(RealFileSystem()), tmp_path / "light")
+    far = 1_000_000
+    light.apply([LightUnit("%LMQ%a", 0, 0, 100, 0), LightUnit("%LMQ%gone", 7, 100, 100, 0)])
+    light.apply([LightUnit("%LMQ%a", far + at, 10**9 + at * 100, 100, 0) for at in range(2)])
+
+    LightFiles(RealFileSystem(), tmp_path, file_size_bytes, Aside(RealFileSystem(), tmp_path), 10**9).write(
+        light, lambda *_: None, lambda: None
+    )
+    units = UNIT.pack(10**9, 100, 0) + UNIT.pack(10**9 + 100, 100, 0)
+    assert files(tmp_path, "%LMQ%a") == {f"{far * 20:020d}": units.ljust(file_size_bytes, b"\0")}
+    gone = FILLER * 7 + UNIT.pack(100, 100, 0)
+    assert files(tmp_path, "%LMQ%gone") == {f"{0:020d}": gone.ljust(file_size_bytes, b"\0")}

@@ -289,10 +289,13 @@ class LightJournal:
         return True
 
     def load_newest(self, light: LightOffsets) -> None:
-        """Reads the newest file as far as it is good: no snapshot names one, and the whole log is walked next."""
-        for number in sorted(self._numbers(), reverse=True)[:1]:
-            for _, rows, floor in self._blocks(number):
+        """Reads the newest file with a good block, as far as it is good: the whole log is walked next."""
+        for number in sorted(self._numbers(), reverse=True):
+            blocks = list(self._blocks(number))
+            for _, rows, floor in blocks:
                 light.load(rows, floor)
+            if blocks:
+                break
         light.write_all()
 
     def _blocks(self, number: int) -> Iterator[tuple[int, memoryview, int]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from commitlog_svc.append.topics.light_offsets import TABLE_COUNT
+from commitlog_svc.append.topics.light_offsets import TABLE_COUNT, LightJournal, LightOffsets
 from commitlog_svc.append.topics.topics import TopicChange
 from commitlog_svc.commit_log import CommitLog
 from commitlog_svc.replication.log_copy import CopiedFile
@@ -359,3 +359,16 @@ def test_appends_waited_while_retention_looked_at_all_light_queues(tmp_path: Pat
         appender.forget_light_queues(log.status.end_offset)
     assert looked == list(range(TABLE_COUNT)), "the lock is free between two tables"
     assert light.count == 0
+
+
+def test_a_journal_that_was_cut_in_its_first_block_hid_the_one_before_it(tmp_path: Path) -> None:
+    journal, light = LightJournal(RealFileSystem(), tmp_path), LightOffsets()
+    light.note("%LMQ%a", 500, 10)
+    for log_end_offset in (100, 200):
+        light.write_all()
+        journal.write(light.take_changes(), log_end_offset)
+    newest = tmp_path / "light-positions.2"
+    newest.write_bytes(newest.read_bytes()[:20])
+    found = LightOffsets()
+    LightJournal(RealFileSystem(), tmp_path).load_newest(found)
+    assert found.next_of("%LMQ%a") == 500
