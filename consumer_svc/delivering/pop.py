@@ -359,12 +359,14 @@ class Pops:
             if not taking.has_room:
                 return pick
             run = life.reader.units(ref.topic, ref.queue_id, waiting.queue_offset, 1)
-            # A light queue that is not built yet would be an error.
-            if run.queue_offset != waiting.queue_offset or (request.is_lite and not run.units):
+            if run.queue_offset != waiting.queue_offset:
                 pick.ended.append(waiting.queue_offset)  # retention removed it
                 pick.removed_count += 1
             elif run.units:
                 taking.take(run.units, [waiting])
+            elif request.is_lite and life.reader.range(ref.topic, 0).min_offset > waiting.queue_offset:
+                pick.ended.append(waiting.queue_offset)  # and nothing came behind it
+                pick.removed_count += 1
             else:
                 pick.is_unbuilt = True
                 if settings.ordered:
