@@ -15,18 +15,21 @@ from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from pipeline.rebuild.files import QueueFiles
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_placement import (
+    BURNT_POSITION_COUNT_MAX,
     FILL_UNIT_COUNT,
     FILLER_BYTES,
     Placement,
     QueuePlacement,
     UnitRun,
     fillers,
+    light_position_max,
     place_light_units,
     place_unit,
 )
 from store.derive.queue_runs import place_runs
 from store.files.file_system import RealFileSystem
 from store.format.properties import LightPlace
+from store.format.record import FRAME_SIZE_BYTES_MIN
 from tests.support.dispatches import file_bytes, make_request
 
 
@@ -176,3 +179,9 @@ def test_a_record_has_light_units_where_it_has_a_unit_of_its_own(sys_flag):
     found = place_light_units(make_request(7, sys_flag=sys_flag)._replace(light_places=places))
 
     assert found == ([("%LMQ%a", 7, 700, 100, 7), ("%LMQ%b", 0, 700, 100, 7)] if sys_flag in (0, 0x8) else [])
+
+
+def test_a_light_queue_has_no_more_positions_than_records_that_name_it():
+    record_count = 1000
+    assert record_count <= light_position_max(record_count * FRAME_SIZE_BYTES_MIN)
+    assert light_position_max(0) == BURNT_POSITION_COUNT_MAX
