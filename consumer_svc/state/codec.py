@@ -17,7 +17,7 @@ from consumer_svc.state.group_states import (
     RequestMode,
     light_state,
 )
-from consumer_svc.state.lite_subscriptions import LiteSubscribed, LiteSubscriptions
+from consumer_svc.state.lite_subscriptions import LiteSubscribed
 from consumer_svc.state.queue_state import (
     Delivered,
     Ended,
@@ -146,14 +146,6 @@ def pieces_of(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
                 state = pb.GroupState(settings=state.settings)
             state.queues.append(queue)
             size_bytes += queue_bytes
-        for lite in _subscriptions(group):
-            lite_bytes = lite.ByteSize()
-            if size_bytes + lite_bytes > PIECE_BYTES_MAX and (piece or state.ByteSize() > state.settings.ByteSize()):
-                yield [*piece, state]
-                piece, size_bytes = [], 0
-                state = pb.GroupState(settings=state.settings)
-            state.MergeFrom(lite)
-            size_bytes += lite_bytes
         piece.append(state)
         size_bytes += state.settings.ByteSize()
     if piece:
@@ -161,7 +153,7 @@ def pieces_of(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
 
 
 def light_pieces(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
-    """The positions in light queues where nothing is in flight, in pieces as those of `pieces_of`.
+    """The positions in light queues where nothing is in flight, and subscriptions, in pieces as those of `pieces_of`.
 
     They are taken now, and made into pieces when these are asked for: there may be a million, and the caller holds a lock.
     """
@@ -170,7 +162,17 @@ def light_pieces(states: GroupStates) -> Iterator[Sequence[pb.GroupState]]:
         for group in states.groups.values()
         if group.light
     ]
-    return chain.from_iterable(starmap(_light_pieces, taken))
+    subscribed = [
+        (
+            _settings(group.settings, group.made_by),
+            [(client_id, client.is_wildcard, list(client.queues)) for client_id, client in group.lite.clients.items()],
+        )
+        for group in states.groups.values()
+        if group.lite.clients
+    ]
+    return chain(
+        chain.from_iterable(starmap(_light_pieces, taken)), chain.from_iterable(starmap(_subscriptions, subscribed))
+    )
 
 
 def floors_of(states: GroupStates) -> Iterator[Sequence[pb.LiteExpired]]:
@@ -237,18 +239,28 @@ def _parts(ref: QueueRef, queue: QueueState) -> Iterator[pb.QueueState]:
         )
 
 
-def _subscriptions(group: Group) -> Iterator[pb.GroupState]:
-    """What the clients of a group subscribe to, in parts."""
-    lite: LiteSubscriptions = group.lite
-    name = group.settings.consumer_group
-    topic = group.settings.lite.bind_topic if group.settings.lite is not None else ""
-    for client_id, client in sorted(lite.clients.items()):
-        parts = [LiteSubscribed(name, topic, client_id, is_complete=True, is_wildcard=client.is_wildcard)]
-        for parent, of_parent in groupby(sorted(client.queues), key=_parent):
-            while queues := list(islice(of_parent, LIGHT_COUNT_MAX)):
-                parts.append(LiteSubscribed(name, parent, client_id, queues, is_wildcard=client.is_wildcard))
-        for part in parts:
-            yield pb.GroupState(lite_subscriptions=[_subscribed(part)])
+def _subscriptions(
+    settings: pb.GroupSet, clients: Sequence[tuple[str, bool, Sequence[str]]]
+) -> Iterator[Sequence[pb.GroupState]]:
+    """What the clients of a group subscribe to, in pieces.
+
+    None of them takes anything away, for a piece may be the last one that was written, and then has to change nothing.
+    """
+    name, topic = settings.consumer_group, settings.lite.bind_topic
+    state, size_bytes = pb.GroupState(settings=settings), 0
+    for client_id, is_wildcard, queues in sorted(clients):
+        parts = [LiteSubscribed(name, topic, client_id, is_wildcard=is_wildcard)]
+        for parent, of_parent in groupby(sorted(queues), key=_parent):
+            while part := list(islice(of_parent, LIGHT_COUNT_MAX)):
+                parts.append(LiteSubscribed(name, parent, client_id, part, is_wildcard=is_wildcard))
+        for lite in map(_subscribed, parts):
+            lite_bytes = lite.ByteSize()
+            if size_bytes and size_bytes + lite_bytes > PIECE_BYTES_MAX:
+                yield [state]
+                state, size_bytes = pb.GroupState(settings=settings), 0
+            state.lite_subscriptions.append(lite)
+            size_bytes += lite_bytes
+    yield [state]
 
 
 def _light_pieces(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -170,6 +171,34 @@ def test_very_many_positions_and_subscriptions_are_written_in_pieces_that_fit() 
     read_back(states, again)
     assert durable(again) == durable(states)
     assert len(again.groups["g"].light) == 20_000
+
+
+def test_a_full_state_that_breaks_off_among_subscriptions_takes_none_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer_svc.state.codec.PIECE_BYTES_MAX", 1)
+    monkeypatch.setattr("consumer_svc.state.codec.LIGHT_COUNT_MAX", 2)
+    states = GroupStates()
+    states.apply(GroupSet(GroupSettings("g", lite=LiteConfig("p"))))
+    queues = [lite_queue_name("p", f"{number}") for number in range(5)]
+    states.apply(LiteSubscribed("g", "p", "c", queues))
+    states.apply(LiteSubscribed("g", "p", "d", queues[:1]))
+    states.apply(LiteSubscribed("g", "p", "e"))
+    before = durable(states)
+    pieces = list(light_pieces(states))
+    assert len(pieces) > 5
+    for piece in pieces:
+        apply_piece(states, piece)
+        assert durable(states) == before
+
+
+def test_subscriptions_of_a_full_state_are_those_of_the_moment_and_made_into_pieces_later() -> None:
+    states, again = GroupStates(), GroupStates()
+    states.apply(GroupSet(GroupSettings("g", lite=LiteConfig("p"))))
+    states.apply(LiteSubscribed("g", "p", "c", [lite_queue_name("p", "a")]))
+    before, pieces = durable(states), light_pieces(states)
+    states.apply(LiteSubscribed("g", "p", "c", is_ended=True))
+    for piece in pieces:
+        apply_piece(again, piece)
+    assert durable(again) == before
 
 
 def test_a_position_in_a_light_queue_is_a_number_while_nothing_is_in_flight() -> None:
