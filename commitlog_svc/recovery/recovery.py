@@ -339,6 +339,8 @@ def _load_light(fs: FileSystem, root: Path, snapshot: Snapshot, journal: LightJo
     if snapshot.light is None:  # of an older version, or of a log that another process owned
         folders = fs.listdir(Path(paths.consume_queue_dir(str(root))))
         own = fs.listdir(Path(paths.own_state_dir(str(root), "consumequeue")) / "light")
+        if not folders:  # the queues lie elsewhere, or nowhere: a mirror's log may have a broker's light queues
+            light.begin_at(snapshot.commit_log_offset)
         return not own and not any(is_light_queue(topic) for topic in folders)
     if journal.load(snapshot.light, light):
         return True

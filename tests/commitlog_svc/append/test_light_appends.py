@@ -248,6 +248,22 @@ def test_a_store_of_an_older_version_with_light_queues_is_walked_once(tmp_path: 
         assert texts(stored(log, to_queues("%LMQ%a"))) == [("%LMQ%a", "2")]
 
 
+@pytest.mark.parametrize("has_queues", [False, True])
+def test_an_older_log_whose_queues_lie_elsewhere_began_light_queues_at_0_again(
+    tmp_path: Path, has_queues: bool
+) -> None:
+    with open_log(tmp_path, enable_lmq=True) as log:
+        append(log, new_message())
+        end = log.status.end_offset
+    own = tmp_path / "reput" / "commitlog"
+    (own / "snapshot.json").write_text((own / "snapshot.json").read_text().replace('"light"', '"unknown"'))
+    if has_queues:
+        (tmp_path / "consumequeue" / "ordinary").mkdir(parents=True)
+    with open_log(tmp_path, enable_lmq=True) as log:
+        position = 0 if has_queues else light_position_max(end)
+        assert texts(stored(log, to_queues("%LMQ%new"))) == [("%LMQ%new", str(position))]
+
+
 def test_a_forgotten_queue_goes_on_behind_its_old_end(tmp_path: Path) -> None:
     with open_log(tmp_path, enable_lmq=True) as log:
         append(log, *[to_queues("%LMQ%a")] * 5)
