@@ -574,14 +574,14 @@ class LiteTopics:
         contains = request.lite_topic_contains.lower()
         with life.lock:
             kept = [life.states.groups[name] for name in groups if name in life.states.groups]
-            known: set[str] = set()
+            known: list[list[str]] = []  # there may be a million, and deliveries wait for the lock
             for group in kept:
                 client = group.lite.clients.get(request.client_id) if request.client_id else None
                 if request.client_id:
-                    known.update(client.queues if client is not None else ())
+                    known.append(list(client.queues) if client is not None else [])
                 else:
-                    known.update(group.light, group.topics, group.lite.queues())
-        names = {queue[len(prefix) :] for queue in known if queue.startswith(prefix)}
+                    known += [list(group.light), list(group.topics), list(group.lite.queues())]
+        names = {queue[len(prefix) :] for queue in chain.from_iterable(known) if queue.startswith(prefix)}
         if not request.consumer_group:
             for page in life.reader.light_ends(prefix, ENDS_PAGE_SIZE):
                 names.update(queue[len(prefix) :] for queue, _ in page)
@@ -627,13 +627,14 @@ class LiteTopics:
                 begun.update(group.light)
                 begun.update(hot)
             has_all = any(group.lite.wildcards())
-            count = len(hot) + sum(queue.startswith(prefix) for queue in group.light)
+            light = list(group.light)  # there may be a million, and deliveries wait for the lock
             subscribers = [
                 pb.LiteSubscriber(client_id=each, lite_topic_count=len(client.queues), is_wildcard=client.is_wildcard)
                 for each, client in heapq.nsmallest(
                     SUBSCRIBER_COUNT_SHOWN, group.lite.clients.items(), key=lambda row: row[0]
                 )
             ]
+        count = len(hot) + sum(queue.startswith(prefix) for queue in light)
         lag = 0 if without_lag else in_flight + waiting + sum(self._unread(prefix, begun, has_all=has_all))
         return [
             pb.LiteSummary(
