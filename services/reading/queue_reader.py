@@ -310,6 +310,12 @@ class QueueReader:
             if needed:
                 status = self._consumequeue.call(rpc.GET_STATUS, pb.GetStatusRequest(), CALL_SECONDS)
                 answer.next_offset = status.next_offset
+                if status.next_offset >= needed:
+                    try:
+                        self._get_units(topic, queue_id, queue_offset, 1, log_first_offset=before)
+                    except (TopicNotFoundError, QueueNotFoundError):
+                        return answer
+                    return self._light_units(topic, queue_id, queue_offset, count)  # built between the two calls
         # The service may build its queues again: what it had built once says nothing.
         if not answer.units and answer.next_offset < needed:
             raise _being_built(topic, queue_id)

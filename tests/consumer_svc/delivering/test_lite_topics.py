@@ -15,6 +15,7 @@ from store.errors import (
     LiteSubscriptionQuotaExceededError,
     ServiceUnavailableError,
     StoreError,
+    TopicNotFoundError,
 )
 from store.format.delivery.consumer_files import LiteConfig
 from store.format.topic import lite_queue_name
@@ -1019,6 +1020,26 @@ def test_a_message_that_waits_and_that_retention_removed_is_passed_and_wakes_no_
     assert consume(life) == []
     assert not watcher.take(0)
     assert positions(life) == {"a": 1}
+
+
+def test_a_lite_topic_that_is_built_between_two_questions_is_not_taken_for_an_empty_one(
+    log: MemoryLog, begin: Callable[..., LogLife], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life = begin()
+    bind(log, life)
+    send(log, "a", "a0")
+    life = begin()  # its message is not in memory now
+    units, calls = log.GetQueueUnits, []
+
+    def found_later(request: Any) -> Any:
+        calls.append(request)
+        if len(calls) == 1:
+            raise TopicNotFoundError("not built yet", topic=request.topic)
+        return units(request)
+
+    monkeypatch.setattr(log, "GetQueueUnits", found_later)
+    sync(life, "c", ADD, "a")
+    assert consume(life) == ["a0"]
 
 
 def test_a_late_acknowledgement_is_told_so(log: MemoryLog, clock: ManualClock, life: LogLife) -> None:
