@@ -13,7 +13,7 @@ from pathlib import Path
 
 from commitlog_svc.retention.disk_space import LOOK_SECONDS
 from commitlog_svc.retention.retention import BUILDER_GRACE_MILLIS, SPARED_MILLIS
-from commitlog_svc.retention.retention_state import EVENT_COUNT_MAX
+from commitlog_svc.retention.retention_state import EVENT_COUNT_MAX, read_retention_state
 from tests.commitlog_svc.retention_bench import FILE_SIZE_BYTES, HOUR_MILLIS, LEVEL_FREE_BYTES, Bench, Machine
 from tests.torture.amount import amount
 from tests.torture.seeds import pick_seed
@@ -88,6 +88,8 @@ class Life:
         self._turn_for(self.rng.choice((50, 200, 1000, 60_000, HOUR_MILLIS, 4 * HOUR_MILLIS)))
 
     def jump(self) -> None:
+        if not self._is_clock_saved():
+            return
         self.machine.wall_millis += self.rng.choice((-2, 1, 80_000, -80_000)) * HOUR_MILLIS
 
     def fill(self) -> None:
@@ -119,13 +121,22 @@ class Life:
         self._restart()
 
     def reboot(self) -> None:
-        self._turn_for(100)  # a clock that jumps in the moment before the power goes fools everybody
+        self._turn_for(100)
+        if not self._is_clock_saved():
+            return
         off_millis = self.rng.choice((1000, HOUR_MILLIS))
         self.true_millis += off_millis
         self.machine.reboot(self.rng.choice((off_millis, -2 * HOUR_MILLIS, 87_600 * HOUR_MILLIS)))
         self._restart()
 
     # -- inside
+
+    def _is_clock_saved(self) -> bool:
+        """Whether the state tells of this boot and of the newest jump: one between a boot and a save fools everybody."""
+        saved, machine = read_retention_state(self.machine.fs, self.root / "state").clock, self.machine
+        if saved is None or saved.boot_id != machine.boot_id:
+            return False
+        return saved.wall_millis - saved.boot_millis == machine.wall_millis - machine.boot_millis
 
     def _restart(self) -> None:
         self.bench.files.close()
