@@ -35,19 +35,16 @@ class LiteSubscriptions:
 
     Attributes:
         clients: by id; changed by `apply` and `drop` only.
+        count: lite topics that clients subscribe to, each as often as there are clients that do; a client without any is one.
     """
 
     def __init__(self) -> None:
         self.clients: dict[str, LiteClient] = {}
+        self.count = 0
         # One client, or several: most lite topics have one.
         self._by_queue: dict[str, str | tuple[str, ...]] = {}
         # Each message asks for them, and there may be thousands of other clients.
         self._wildcards: dict[str, None] = {}
-
-    @property
-    def count(self) -> int:
-        """Lite topics that clients subscribe to, each as often as there are clients that do; a client without any is one."""
-        return sum(len(client.queues) or 1 for client in self.clients.values())
 
     def subscribers(self, queue: str) -> tuple[str, ...]:
         """The clients that subscribe to a lite topic by its name."""
@@ -70,6 +67,11 @@ class LiteSubscriptions:
     def apply(self, change: LiteSubscribed) -> None:
         """Apply a change."""
         client = self.clients.get(change.client_id)
+        self.count -= _count_of(client)
+        self._apply(change, client)
+        self.count += _count_of(self.clients.get(change.client_id))
+
+    def _apply(self, change: LiteSubscribed, client: LiteClient | None) -> None:
         if client is None:
             if change.is_ended:
                 return
@@ -98,7 +100,10 @@ class LiteSubscriptions:
     def drop(self, queue: str) -> None:
         """Nobody subscribes to a lite topic any more."""
         for client_id in self.subscribers(queue):
-            self._remove(client_id, self.clients[client_id], queue)
+            client = self.clients[client_id]
+            self.count -= _count_of(client)
+            self._remove(client_id, client, queue)
+            self.count += _count_of(client)
 
     def _remove(self, client_id: str, client: LiteClient, queue: str) -> None:
         if queue not in client.queues:
@@ -109,3 +114,7 @@ class LiteSubscriptions:
             del self._by_queue[queue]
         else:
             self._by_queue[queue] = left if len(left) > 1 else left[0]
+
+
+def _count_of(client: LiteClient | None) -> int:
+    return 0 if client is None else len(client.queues) or 1
