@@ -492,6 +492,8 @@ ERRORS: dict[str, str] = {
     "LOG_CHANGED": "被跟随的日志已被其所有者截断或替换",
     "LOG_FILE_LOST": "一个日志文件已被删除或移动，该存储已停止写入",
     "NOT_CONFIRMED": "写入结果未知：其他副本可能还没有这条记录",
+    "LIGHT_QUEUE_LIMIT": "该分片的轻量队列（LMQ、轻量主题）已达上限",
+    "LITE_SUBSCRIPTION_QUOTA_EXCEEDED": "客户端或分片的轻量主题订阅数超出配额",
     "NOT_ENOUGH_REPLICAS": "已同步的副本不足，没有写入任何内容",
     "NOT_LEADER": "该副本不是主副本，没有写入任何内容",
     "OFFSET_OUT_OF_RANGE": "位点在日志范围之外",

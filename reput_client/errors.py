@@ -11,7 +11,8 @@
     ├── UnavailableError           ServiceUnavailableError, StoreRecoveringError, FlushFailedError (LogFileLostError),
     │                              DeadlineExceededError, NotLeaderError, NotEnoughReplicasError, NotConfirmedError,
     │                              LogChangedError, CoordinatorUnavailableError
-    ├── BusyError                  DiskFullError, ResourceBusyError
+    ├── BusyError                  DiskFullError, ResourceBusyError, LightQueueLimitError,
+    │                              LiteSubscriptionQuotaExceededError
     ├── FailedPreconditionError    StoreReadOnlyError, StoreLockedError, UnsupportedStoreError, InvalidSettingError,
     │                              VerdictTooLateError, RecordConflictError
     ├── AccessError                UnauthenticatedError, PermissionDeniedError (TopicNotReadableError, GroupDisabledError)
@@ -210,6 +211,14 @@ class ResourceBusyError(BusyError):
     """The service has reached its limit of concurrent work."""
 
 
+class LightQueueLimitError(BusyError):
+    """The shard has as many light queues, those of lite topics too, as it may have; metadata has `count` and `countMax`."""
+
+
+class LiteSubscriptionQuotaExceededError(BusyError):
+    """A client, or all clients of a shard, would subscribe to more lite topics than they may; metadata has `countMax`."""
+
+
 class FailedPreconditionError(ReputClientError):
     """The store is not in a state for this; trying again does not help."""
 
@@ -382,6 +391,8 @@ _REASONED: tuple[type[ReputClientError], ...] = (
     RecordConflictError,
     CoordinatorUnavailableError,
     ResourceBusyError,
+    LightQueueLimitError,
+    LiteSubscriptionQuotaExceededError,
     UnauthenticatedError,
     PermissionDeniedError,
     TopicNotReadableError,

@@ -24,6 +24,7 @@ from consumer_svc.state.lite_subscriptions import LiteSubscribed
 from consumer_svc.state.queue_state import Moved, QueueRef, QueueState
 from consumer_svc.wire import check_topic_named
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1.gateway_service_pb2 import LiteTopicGroup
 from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
 from services.following.state_topic.state_writer import wait_for
@@ -587,7 +588,7 @@ class LiteTopics:
                 names.update(queue[len(prefix) :] for queue, _ in page)
         yield from (name for name in names if name > request.after and contains in name.lower())
 
-    def _part(self, name: str, queue: str, known: QueueRange) -> pb.LiteTopicGroup | None:
+    def _part(self, name: str, queue: str, known: QueueRange) -> LiteTopicGroup | None:
         group = self._life.states.groups.get(name)
         if group is None:
             return None
@@ -598,7 +599,7 @@ class LiteTopics:
         begin = self._life.states.begin_offset(queue)
         at = max(begin if state is None else state.next_offset, known.min_offset)
         waiting = 0 if state is None else len(state.leases) + len(state.waiting)
-        return pb.LiteTopicGroup(
+        return LiteTopicGroup(
             consumer_group=name,
             consumer_offset=None if state is None else state.consumer_offset,
             in_flight_count=0 if state is None else len(state.leases),

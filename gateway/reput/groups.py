@@ -178,16 +178,7 @@ def _lite_topic_to(broker_name: str, lite_topic: consumer_pb.LiteTopic) -> pb.Li
         min_offset=lite_topic.min_offset,
         max_offset=lite_topic.max_offset,
         last_store_time=lite_topic.last_store_time if lite_topic.HasField("last_store_time") else None,
-        groups=[
-            pb.LiteTopicGroup(
-                consumer_group=each.consumer_group,
-                consumer_offset=each.consumer_offset if each.HasField("consumer_offset") else None,
-                in_flight_count=each.in_flight_count,
-                lag_count=each.lag_count,
-                client_ids=each.client_ids,
-            )
-            for each in lite_topic.groups
-        ],
+        groups=lite_topic.groups,
     )
 
 

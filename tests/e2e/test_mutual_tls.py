@@ -57,7 +57,7 @@ CALLED_BY = {
         "GetStatus": "gateway commitlog consumequeue index consumer schedule",
     },
     "consumequeue": dict.fromkeys(
-        ("ListQueues", "GetQueueUnits", "SearchOffset", "GetStatus"), "gateway consumer schedule"
+        ("ListQueues", "ListLightQueues", "GetQueueUnits", "SearchOffset", "GetStatus"), "gateway consumer schedule"
     ),
     "index": dict.fromkeys(("SearchKey", "GetFilterPages", "GetStatus"), "gateway"),
     "consumer": dict.fromkeys(
@@ -82,6 +82,8 @@ CALLED_BY = {
             "UpdateGroup",
             "DeleteGroup",
             "TrackMessage",
+            "SyncLiteSubscription",
+            "ListLiteTopics",
             "GetStatus",
         ),
         "gateway",

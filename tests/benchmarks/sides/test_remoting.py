@@ -100,7 +100,7 @@ def test_a_group_is_asked_for_with_its_retries_in_the_body() -> None:
     assert length == len(request) - 4
     assert json.loads(request[8 : 8 + header_length])["code"] == 200
     settings = json.loads(request[8 + header_length :])
-    assert settings == {"groupName": "Group", "consumeMessageOrderly": True, "retryMaxTimes": 2}
+    assert settings == {"groupName": "Group", "consumeMessageOrderly": True, "retryMaxTimes": 2, "attributes": {}}
 
 
 def test_an_answer_that_came_in_one_piece_with_a_request_of_the_broker_was_not_seen() -> None:

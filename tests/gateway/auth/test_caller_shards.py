@@ -17,6 +17,7 @@ from gateway.ports.groups import (
     GET_GROUP,
     GET_OFFSETS,
     LIST_GROUPS,
+    LIST_LITE_TOPICS,
     LOCK_QUEUES,
     MAKE_GROUP,
     RESET_OFFSETS,
@@ -56,6 +57,7 @@ REQUESTS: Mapping[ShardMethod[Any, Any], Callable[[str, str], Any]] = {
     MAKE_GROUP: lambda group, topic: pb.UpdateGroupRequest(settings=pb.GroupSettings(consumer_group=group)),
     DELETE_GROUP: lambda group, topic: pb.DeleteGroupRequest(consumer_group=group),
     TRACK: lambda group, topic: pb.TrackMessageRequest(page_size=64),
+    LIST_LITE_TOPICS: lambda group, topic: pb.ListLiteTopicsRequest(consumer_group=group, topic=topic),
     LIST_TRANSACTIONS: lambda group, topic: schedule_pb.ListPendingTransactionsRequest(topic=topic, page_size=64),
     LIST_SCHEDULED: lambda group, topic: schedule_pb.ListScheduledMessagesRequest(topic=topic, page_size=64),
     KNOWN_OFFSET: lambda group, topic: schedule_pb.GetStatusRequest(),
@@ -74,6 +76,11 @@ ANSWERS: Mapping[ShardMethod[Any, Any], Callable[[], Any]] = {
     TRACK: lambda: pb.TrackMessageResponse(
         tracks=[pb.TrackMessageResponse.Track(consumer_group=name) for name in BOTH]
     ),
+    LIST_LITE_TOPICS: lambda: pb.ListLiteTopicsResponse(
+        lite_topics=[
+            pb.LiteTopic(lite_topic="one", groups=[gateway_pb.LiteTopicGroup(consumer_group=name) for name in BOTH])
+        ]
+    ),
     LIST_TRANSACTIONS: lambda: schedule_pb.ListPendingTransactionsResponse(
         transactions=[schedule_pb.PendingTransaction(topic=name) for name in BOTH], pending_count=2
     ),
@@ -83,8 +90,11 @@ ANSWERS: Mapping[ShardMethod[Any, Any], Callable[[], Any]] = {
 }
 NAMES_A_GROUP = {
     GET_GROUP, GET_OFFSETS, COMMIT_OFFSETS, SEND_BACK, LOCK_QUEUES, RESET_OFFSETS, UPDATE_GROUP, MAKE_GROUP, DELETE_GROUP,
+    LIST_LITE_TOPICS,
 }  # fmt: skip
-NAMES_A_TOPIC = {COMMIT_OFFSETS, SEND_BACK, LOCK_QUEUES, RESET_OFFSETS, LIST_TRANSACTIONS, LIST_SCHEDULED}
+NAMES_A_TOPIC = {
+    COMMIT_OFFSETS, SEND_BACK, LOCK_QUEUES, RESET_OFFSETS, LIST_TRANSACTIONS, LIST_SCHEDULED, LIST_LITE_TOPICS,
+}  # fmt: skip
 
 
 def client(name: str, topics) -> pb.Client:

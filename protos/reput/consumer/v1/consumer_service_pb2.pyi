@@ -450,20 +450,6 @@ class ListLiteTopicsRequest(_message.Message):
     client_id: str
     def __init__(self, topic: _Optional[str] = ..., consumer_group: _Optional[str] = ..., lite_topic_contains: _Optional[str] = ..., after: _Optional[str] = ..., page_size: _Optional[int] = ..., lite_topic: _Optional[str] = ..., client_id: _Optional[str] = ...) -> None: ...
 
-class LiteTopicGroup(_message.Message):
-    __slots__ = ("consumer_group", "consumer_offset", "in_flight_count", "lag_count", "client_ids")
-    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
-    CONSUMER_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    IN_FLIGHT_COUNT_FIELD_NUMBER: _ClassVar[int]
-    LAG_COUNT_FIELD_NUMBER: _ClassVar[int]
-    CLIENT_IDS_FIELD_NUMBER: _ClassVar[int]
-    consumer_group: str
-    consumer_offset: int
-    in_flight_count: int
-    lag_count: int
-    client_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, consumer_group: _Optional[str] = ..., consumer_offset: _Optional[int] = ..., in_flight_count: _Optional[int] = ..., lag_count: _Optional[int] = ..., client_ids: _Optional[_Iterable[str]] = ...) -> None: ...
-
 class LiteTopic(_message.Message):
     __slots__ = ("lite_topic", "min_offset", "max_offset", "last_store_time", "groups")
     LITE_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -475,8 +461,8 @@ class LiteTopic(_message.Message):
     min_offset: int
     max_offset: int
     last_store_time: _timestamp_pb2.Timestamp
-    groups: _containers.RepeatedCompositeFieldContainer[LiteTopicGroup]
-    def __init__(self, lite_topic: _Optional[str] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[LiteTopicGroup, _Mapping]]] = ...) -> None: ...
+    groups: _containers.RepeatedCompositeFieldContainer[_gateway_service_pb2.LiteTopicGroup]
+    def __init__(self, lite_topic: _Optional[str] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., last_store_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[_gateway_service_pb2.LiteTopicGroup, _Mapping]]] = ...) -> None: ...
 
 class ListLiteTopicsResponse(_message.Message):
     __slots__ = ("lite_topics", "has_more")
