@@ -17,6 +17,7 @@ from tests.clients.stage import (
     tell,
     wait_for_ids,
 )
+from tests.support.waiting import wait_until
 
 # These say where a subscription begins.
 CHOOSING_LANGUAGES = ("java", "node")
@@ -169,7 +170,8 @@ def a_lite_simple_consumer_asks_for_its_lite_topics(stage: Stage) -> None:
     """Not a case: RocketMQ 5.5.0 does not know this kind of client, which Python's library has."""
     topic = stage.topic("LITE")
     consumer = stage.simple(topic, stage.group(bind_topic=topic), is_lite=True)
-    assert consumer.ask(do="subscribe", lite_topic="a")["event"] == "subscribed"
+    # It starts without the settings, and refuses all until it has them.
+    wait_until(lambda: consumer.ask(do="subscribe", lite_topic="a")["event"] == "subscribed", "it subscribes")
     producer = stage.producer(topic)
     wanted = send_to(producer, "a", range(3))
     send_to(producer, "b", ["unwanted"])
