@@ -93,7 +93,7 @@ class World:
         self.slow_calls = 0.0
         self._with_lost_data = with_lost_data
         self._with_lost_disks = with_lost_disks
-        self.acknowledged: set[tuple[int, int]] = set()
+        self.acknowledged: dict[tuple[int, int], int] = {}  # entries, and the epoch in which they were
         self.takeovers = 0
         self.trace: list[str] = []
         self.replicas: list[Replica] = []
@@ -207,7 +207,8 @@ class World:
             self.takeovers += 1
             self.say(f"{replica.name} leads epoch {view.epoch} with {sorted(view.in_sync)}, {len(replica.log)} entries")
             # One that was stopped with the answer to its write in hand may wake when a later one has acknowledged already.
-            lost = {entry for entry in self.acknowledged - set(replica.log) if entry[0] < view.epoch}
+            held = set(replica.log)
+            lost = {entry for entry, epoch in self.acknowledged.items() if epoch < view.epoch and entry not in held}
             if lost:
                 raise AssertionError("\n".join([*self.trace[-60:], f"{replica.name} leads without {sorted(lost)[:5]}"]))
         if replica.is_asking:
@@ -324,7 +325,8 @@ class World:
     def _acknowledge(self, leader: Replica) -> None:
         if leader.rules.may_acknowledge(self.clock(leader)):
             confirmed = self._confirmed(leader)
-            self.acknowledged.update(leader.log[leader.acknowledged_count : confirmed])
+            for entry in leader.log[leader.acknowledged_count : confirmed]:
+                self.acknowledged.setdefault(entry, leader.epoch)
             leader.acknowledged_count = max(confirmed, leader.acknowledged_count)
 
     def _choose_in_sync(self, leader: Replica) -> None:
@@ -409,7 +411,7 @@ class World:
         """The replica goes on with an empty disk, if another one has all that was acknowledged and may lead."""
         members = self.record.in_sync if self.record is not None else frozenset()
         others = [one for one in self.replicas if one is not replica and one.name in members]
-        if not any(self.acknowledged <= set(one.log) and not one.is_refilling for one in others):
+        if not any(self.acknowledged.keys() <= set(one.log) and not one.is_refilling for one in others):
             return
         self.end_life(replica, "disk lost", self.dice.choice([0.1, 1, 6]) * self.dice.random())
         if not replica.is_up:
