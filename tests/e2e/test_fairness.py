@@ -198,9 +198,16 @@ def good_at_door(door_stack: Stack) -> GoodAtDoor:
     return good
 
 
+# A flood of 1,000 signed requests a second is half a core of work: beside other tests nobody's p99 stands.
+DOOR_CASES = [
+    pytest.param(kind, count, marks=[pytest.mark.release] if (kind, count) == ("flood", 1_000) else [])
+    for kind in DOOR_KINDS
+    for count in ((64, 250, 1_000) if kind == "flood" else (64, 1_000))
+]
+
+
 @pytest.mark.life
-@pytest.mark.parametrize("count", [64, 1_000])
-@pytest.mark.parametrize("kind", DOOR_KINDS)
+@pytest.mark.parametrize(("kind", "count"), DOOR_CASES)
 def test_a_hostile_client_of_the_remoting_door_harms_no_other(
     door_stack: Stack, good_at_door: GoodAtDoor, kind: str, count: int
 ) -> None:
