@@ -357,7 +357,8 @@ class World:
         time = self.dice.uniform(5, 8)
         while time < until:
             for _ in range(self.dice.choice([1, 2, 2, 3])):
-                self.at(time, self._one_fault)
+                if time < until:  # the last group may be longer
+                    self.at(time, self._one_fault)
                 time += self.dice.choice([0, 0.3, 2, 4]) * self.dice.random()
             time += self.dice.choice([1, 4, 8, 12]) * self.dice.uniform(0.5, 1)
 
