@@ -35,7 +35,7 @@ from store.errors import (
     LiteSubscriptionQuotaExceededError,
     StoreError,
 )
-from store.format.topic import LITE_TOPIC_NAME, lite_queue_name, split_lite_queue
+from store.format.topic import LITE_TOPIC_NAME, lite_parent_of, lite_queue_name, lite_topic_of, split_lite_queue
 
 # RocketMQ's `lite.sub.client.quota` and `maxLiteSubscriptionCount`.
 CLIENT_QUOTA = 2_000
@@ -124,7 +124,9 @@ class LiteTopics:
                 owners = _owners(group, added, client_id)
                 changes = [*self._taken(request, group, owners, begins), *changes]
                 lost = [
-                    (name, request.topic, owner, _lite(queue)) for owner, named in owners.items() for queue in named
+                    (name, request.topic, owner, lite_topic_of(queue))
+                    for owner, named in owners.items()
+                    for queue in named
                 ]
                 life.arrivals.note_lost(lost)
             is_ended = request.action == pb.LITE_ACTION_COMPLETE_REMOVE
@@ -142,7 +144,9 @@ class LiteTopics:
                 life.news.hear(name, client_id, life.clock.millis())
                 self._note_added(request, group, added, is_new_wildcard=is_wildcard and not was_wildcard)
         wait_for(written)
-        return pb.SyncLiteSubscriptionResponse(lite_topic_count=len(wanted), lost_lite_topics=map(_lite, sorted(owned)))
+        return pb.SyncLiteSubscriptionResponse(
+            lite_topic_count=len(wanted), lost_lite_topics=map(lite_topic_of, sorted(owned))
+        )
 
     def _group(self, request: pb.SyncLiteSubscriptionRequest) -> Group:
         """The group of a request; the caller holds the lock."""
@@ -502,23 +506,21 @@ class LiteTopics:
             if self._times is None:
                 self._times = iter(list(self._newest))
         before: dict[str, int] = {}
-        old: list[str] = []
+        old: list[tuple[str, int]] = []
         queue: str | None = None
         for queue in islice(self._times, LOOKED_COUNT_MAX):
-            lite = split_lite_queue(queue)
-            assert lite is not None
-            if lite[0] not in before:
-                before[lite[0]] = self._expired_before(lite[0])
-            if self._newest.get(queue, 0) < before[lite[0]]:
-                old.append(queue)
+            topic = lite_parent_of(queue)
+            if topic not in before:
+                before[topic] = self._expired_before(topic)
+            if self._newest.get(queue, 0) < before[topic]:
+                old.append((queue, before[topic]))
         if queue is None:
             self._times = None
         for begin in range(0, len(old), NAME_COUNT_MAX):
             with self._life.lock:
-                for queue in old[begin : begin + NAME_COUNT_MAX]:
-                    lite = split_lite_queue(queue)
-                    if lite is not None and self._newest.get(queue, 0) < before[lite[0]]:
-                        self._newest.pop(queue, None)
+                for old_queue, before_seconds in old[begin : begin + NAME_COUNT_MAX]:
+                    if self._newest.get(old_queue, 0) < before_seconds:
+                        self._newest.pop(old_queue, None)
 
     # -- lists
 
@@ -743,9 +745,3 @@ def _in_parts(changes: Sequence[Change]) -> Iterator[list[Change]]:
         count += names
     if part:
         yield part
-
-
-def _lite(queue: str) -> str:
-    lite = split_lite_queue(queue)
-    assert lite is not None
-    return lite[1]

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from itertools import chain, groupby, islice, starmap
 
 from consumer_svc.state.group_states import (
@@ -35,7 +36,7 @@ from reput.consumer.v1 import consumer_service_pb2 as service_pb
 from reput.consumer.v1 import state_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from store.format.delivery.consumer_files import PRIORITY_FACTOR_MAX, LiteConfig
-from store.format.topic import LIGHT_QUEUE_PREFIX, lite_queue_name, split_lite_queue
+from store.format.topic import LIGHT_QUEUE_PREFIX, lite_parent_of, lite_queue_name, lite_topic_of
 
 # A piece of a full state; a record must stay far below the limit of a message (4 MiB).
 PIECE_BYTES_MAX = 1 << 20
@@ -179,9 +180,7 @@ def floors_of(states: GroupStates) -> Iterator[Sequence[pb.LiteExpired]]:
     """The lite topics that are forgotten, in pieces as those of `pieces_of`."""
     by_place: dict[tuple[str, int], list[tuple[str, int]]] = {}
     for queue, (queue_offset, commit_log_offset) in states.lite_floors.items():
-        lite = split_lite_queue(queue)
-        assert lite is not None
-        by_place.setdefault((lite[0], commit_log_offset), []).append((queue, queue_offset))
+        by_place.setdefault((lite_parent_of(queue), commit_log_offset), []).append((queue, queue_offset))
     for (topic, commit_log_offset), rows in by_place.items():
         for begin in range(0, len(rows), LIGHT_COUNT_MAX):
             queues, queue_offsets = zip(*rows[begin : begin + LIGHT_COUNT_MAX], strict=True)
@@ -250,7 +249,7 @@ def _subscriptions(
     state, size_bytes = pb.GroupState(settings=settings), 0
     for client_id, is_wildcard, queues in sorted(clients):
         parts = [LiteSubscribed(name, topic, client_id, is_wildcard=is_wildcard)]
-        for parent, of_parent in groupby(sorted(queues), key=_parent):
+        for parent, of_parent in groupby(sorted(queues), key=lite_parent_of):
             while part := list(islice(of_parent, LIGHT_COUNT_MAX)):
                 parts.append(LiteSubscribed(name, parent, client_id, part, is_wildcard=is_wildcard))
         for lite in map(_subscribed, parts):
@@ -285,8 +284,8 @@ def _subscribed(change: LiteSubscribed) -> pb.LiteSubscribed:
         consumer_group=change.consumer_group,
         topic=change.topic,
         client_id=change.client_id,
-        added=map(_lite_topic, change.added),
-        removed=map(_lite_topic, change.removed),
+        added=map(lite_topic_of, change.added),
+        removed=map(lite_topic_of, change.removed),
         is_complete=change.is_complete,
         is_wildcard=change.is_wildcard,
         is_ended=change.is_ended,
@@ -309,7 +308,7 @@ def _to_subscribed(change: pb.LiteSubscribed) -> LiteSubscribed:
 def _expired(change: LiteExpired) -> pb.LiteExpired:
     return pb.LiteExpired(
         topic=change.topic,
-        lite_topics=map(_lite_topic, change.queues),
+        lite_topics=map(lite_topic_of, change.queues),
         queue_offsets=change.queue_offsets,
         commit_log_offset=change.commit_log_offset,
     )
@@ -319,18 +318,6 @@ def to_expired(change: pb.LiteExpired) -> LiteExpired:
     """Lite topics of a record that are forgotten."""
     queues = tuple(sys.intern(lite_queue_name(change.topic, each)) for each in change.lite_topics)
     return LiteExpired(change.topic, queues, tuple(change.queue_offsets), change.commit_log_offset)
-
-
-def _parent(queue: str) -> str:
-    lite = split_lite_queue(queue)
-    assert lite is not None
-    return lite[0]
-
-
-def _lite_topic(queue: str) -> str:
-    lite = split_lite_queue(queue)
-    assert lite is not None
-    return lite[1]
 
 
 def _ref(ref: QueueRef) -> pb.QueueRef:
@@ -422,33 +409,12 @@ def _to_settings(group: pb.GroupSet) -> GroupSettings:
 
 def lite_to_proto(lite: LiteConfig | None) -> gateway_pb.LiteSettings | None:
     """What a group of lite topics is, for records and answers."""
-    if lite is None:
-        return None
-    return gateway_pb.LiteSettings(
-        bind_topic=lite.bind_topic,
-        model=gateway_pb.LITE_MODEL_EXCLUSIVE if lite.is_exclusive else gateway_pb.LITE_MODEL_SHARED,
-        wildcard=lite.is_wildcard,
-        client_quota=lite.client_quota,
-        client_event_count_max=lite.client_event_count_max,
-        reset_offset_exclusive=lite.reset_offset_exclusive,
-        reset_offset_unsubscribe=lite.reset_offset_unsubscribe,
-    )
+    return None if lite is None else gateway_pb.LiteSettings(**asdict(lite))
 
 
 def lite_of(settings: "pb.GroupSet | service_pb.GroupSettings") -> LiteConfig | None:
     """What a record or a request says of lite topics."""
-    if not settings.HasField("lite"):
-        return None
-    lite = settings.lite
-    return LiteConfig(
-        lite.bind_topic,
-        lite.model == gateway_pb.LITE_MODEL_EXCLUSIVE,
-        lite.wildcard,
-        lite.client_quota,
-        lite.client_event_count_max,
-        lite.reset_offset_exclusive,
-        lite.reset_offset_unsubscribe,
-    )
+    return LiteConfig.like(settings.lite) if settings.HasField("lite") else None
 
 
 def said_factor(settings: GroupSettings) -> int | None:

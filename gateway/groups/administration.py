@@ -8,6 +8,7 @@ from gateway.groups.asking import (
     ask_all,
     check_group,
     check_users_group,
+    first_names,
     group_not_found,
     outcomes_of,
     raise_failure,
@@ -131,10 +132,7 @@ def list_groups(
     for _, page in found:
         for each in page.groups:
             by_name[each.consumer_group] = settings_that_count([by_name.get(each.consumer_group, each), each])
-    # The first names of all are among the first ones of their shards.
-    names = sorted(by_name)
-    shown = names[: asked.page_size]
-    has_more = len(names) > len(shown) or any(page.has_more for _, page in found)
+    shown, has_more = first_names(by_name, asked.page_size, has_more=any(page.has_more for _, page in found))
     token = tokens.seal(LIST_METHOD, sealed, {_AFTER: shown[-1]}) if shown and has_more else ""
     return GroupList([by_name[name] for name in shown], token, outcomes)
 

@@ -1,6 +1,6 @@
 """Asks the consumer services of all shards. What a shard has to say is never left out in silence."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from gateway.ports.chain import Answer, Request, ShardMethod
 from gateway.ports.deadline import Deadline
@@ -71,6 +71,18 @@ def raise_failure(answers: Sequence[tuple[str, object]], absent: tuple[type[Stor
 def answered(answers: Sequence[tuple[str, Answer | StoreError]]) -> list[tuple[str, Answer]]:
     """The answers without the errors."""
     return [(name, answer) for name, answer in answers if not isinstance(answer, StoreError)]
+
+
+def first_names(names: Iterable[str], page_size: int, *, has_more: bool) -> tuple[list[str], bool]:
+    """The first names of all shards, which are among the first ones of each, and whether there are more.
+
+    Args:
+        names: those of the shards' pages.
+        page_size: how many are wanted.
+        has_more: whether some shard has more than its page.
+    """
+    ordered = sorted(names)
+    return ordered[:page_size], has_more or len(ordered) > page_size
 
 
 def check_group(consumer_group: str) -> None:

@@ -3,7 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.groups.asking import answered, ask_all, check_group, group_not_found, outcomes_of, raise_failure
+from gateway.groups.asking import (
+    answered,
+    ask_all,
+    check_group,
+    first_names,
+    group_not_found,
+    outcomes_of,
+    raise_failure,
+)
 from gateway.ports.deadline import Deadline
 from gateway.ports.groups import LIST_LITE_TOPICS
 from gateway.ports.shards import Shards
@@ -65,10 +73,7 @@ def list_lite_topics(
     for broker_name, page in found:
         for each in page.lite_topics:
             by_name.setdefault(each.lite_topic, []).append((broker_name, each))
-    # The first names of all are among the first ones of their shards.
-    names = sorted(by_name)
-    shown = names[: asked.page_size]
-    has_more = len(names) > len(shown) or any(page.has_more for _, page in found)
+    shown, has_more = first_names(by_name, asked.page_size, has_more=any(page.has_more for _, page in found))
     token = tokens.seal(METHOD, sealed, {_AFTER: shown[-1]}) if shown and has_more else ""
     return LiteTopicPage([row for name in shown for row in _held(by_name[name])], token, outcomes_of(answers))
 

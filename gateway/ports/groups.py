@@ -5,6 +5,7 @@ They are asked through the chain of the shard (chain.py); a shard without consum
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TypeAlias
 
 from gateway.ports.chain import ShardMethod
@@ -94,20 +95,7 @@ def priority_factor_of(settings: pb.GroupSettings) -> int:
 
 def lite_attributes_in(settings: pb.GroupSettings) -> dict[str, str]:
     """RocketMQ's attributes `lite.*` of a group."""
-    if not is_of_lite_topics(settings):
-        return {}
-    lite = settings.lite
-    return lite_attributes_of(
-        LiteConfig(
-            lite.bind_topic,
-            lite.model == gateway_pb.LITE_MODEL_EXCLUSIVE,
-            lite.wildcard,
-            lite.client_quota,
-            lite.client_event_count_max,
-            lite.reset_offset_exclusive,
-            lite.reset_offset_unsubscribe,
-        )
-    )
+    return lite_attributes_of(LiteConfig.like(settings.lite)) if is_of_lite_topics(settings) else {}
 
 
 def changed_lite_settings(settings: pb.GroupSettings, attributes: Mapping[str, str]) -> gateway_pb.LiteSettings | None:
@@ -132,17 +120,7 @@ def changed_lite_settings(settings: pb.GroupSettings, attributes: Mapping[str, s
             field="lite_attributes",
         )
     config = lite_config_of({name: value for name, value in changed.items() if value})
-    if config is None:
-        return None
-    return gateway_pb.LiteSettings(
-        bind_topic=config.bind_topic,
-        model=gateway_pb.LITE_MODEL_EXCLUSIVE if config.is_exclusive else gateway_pb.LITE_MODEL_SHARED,
-        wildcard=config.is_wildcard,
-        client_quota=config.client_quota,
-        client_event_count_max=config.client_event_count_max,
-        reset_offset_exclusive=config.reset_offset_exclusive,
-        reset_offset_unsubscribe=config.reset_offset_unsubscribe,
-    )
+    return None if config is None else gateway_pb.LiteSettings(**asdict(config))
 
 
 def is_of_lite_topics(settings: pb.GroupSettings) -> bool:

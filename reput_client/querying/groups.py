@@ -672,8 +672,8 @@ def _settings_of(settings: pb.ConsumerGroupSettings) -> ConsumerGroup:
 def _lite_of(lite: pb.LiteSettings) -> LiteGroup:
     return LiteGroup(
         lite.bind_topic,
-        lite.model == pb.LITE_MODEL_EXCLUSIVE,
-        lite.wildcard,
+        lite.is_exclusive,
+        lite.is_wildcard,
         lite.client_quota or LITE_CLIENT_QUOTA_DEFAULT,
         lite.reset_offset_exclusive,
         lite.reset_offset_unsubscribe,

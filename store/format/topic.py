@@ -141,6 +141,22 @@ def split_lite_queue(name: str) -> tuple[str, str] | None:
     return (parent, lite_topic) if parent and separator and lite_topic and "$" not in lite_topic else None
 
 
+def lite_parent_of(queue: str) -> str:
+    """The parent topic of a light queue that is known to be that of a lite topic."""
+    return _lite_parts_of(queue)[0]
+
+
+def lite_topic_of(queue: str) -> str:
+    """The lite topic of a light queue that is known to be that of one."""
+    return _lite_parts_of(queue)[1]
+
+
+def _lite_parts_of(queue: str) -> tuple[str, str]:
+    parts = split_lite_queue(queue)
+    assert parts is not None, queue
+    return parts
+
+
 def has_light_units(topic: str) -> bool:
     """Whether records of a topic have units in light queues (`MixAll.topicAllowsLMQ` of RocketMQ 5.5.0).
 

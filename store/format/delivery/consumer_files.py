@@ -14,7 +14,7 @@ How the files are written and who wrote them last: config_json.py. Sources: `Con
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from store.errors import InvalidArgumentError
@@ -55,7 +55,7 @@ LIGHT_TABLE = "lmqOffsetTable"
 
 @dataclass(frozen=True, slots=True)
 class LiteConfig:
-    """What a group of lite topics is.
+    """What a group of lite topics is. `LiteSettings` of the gateway's contract has the same fields.
 
     Attributes:
         bind_topic: the parent topic of its lite topics.
@@ -74,6 +74,11 @@ class LiteConfig:
     client_event_count_max: int = 0
     reset_offset_exclusive: bool = False
     reset_offset_unsubscribe: bool = False
+
+    @classmethod
+    def like(cls, said: Any) -> "LiteConfig":
+        """The same of what has fields of these names."""
+        return cls(*(getattr(said, each.name) for each in fields(cls)))
 
 
 @dataclass(frozen=True, slots=True)

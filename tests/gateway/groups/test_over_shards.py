@@ -161,13 +161,11 @@ def test_attributes_of_a_group_of_lite_topics_stay_until_others_are_said(shards,
     with pytest.raises(InvalidArgumentError, match="bound to no topic"):
         lite_of(sub_model="Exclusive")
     bound = lite_of(bind_topic="Chats", sub_model="Exclusive", sub_client_quota="5")
-    expected = pb.LiteSettings(bind_topic="Chats", model=pb.LITE_MODEL_EXCLUSIVE, client_quota=5)
+    expected = pb.LiteSettings(bind_topic="Chats", is_exclusive=True, client_quota=5)
     assert bound.lite == near.groups["g"].lite == expected
     assert update_group(shards, "g", SettingsChange(ordered=True), deadline).lite == expected
     shared = lite_of(sub_model="Shared", sub_client_quota="", sub_wildcard="true", sub_reset_offset_exclusive="true")
-    assert shared.lite == pb.LiteSettings(
-        bind_topic="Chats", model=pb.LITE_MODEL_SHARED, wildcard=True, reset_offset_exclusive=True
-    )
+    assert shared.lite == pb.LiteSettings(bind_topic="Chats", is_wildcard=True, reset_offset_exclusive=True)
     for other in ("", "Others"):
         with pytest.raises(InvalidArgumentError, match="the group is bound to Chats"):
             lite_of(bind_topic=other)

@@ -24,7 +24,9 @@ from store.format.topic import (
     has_light_units,
     is_system_group,
     is_system_topic,
+    lite_parent_of,
     lite_queue_name,
+    lite_topic_of,
     name_matcher,
     popped_topic_of,
     pull_retry_topic_of,
@@ -294,5 +296,6 @@ def test_a_light_queue_has_a_name_that_a_folder_can_have(name: str, can_be: bool
 def test_the_light_queue_of_a_lite_topic_names_its_parent() -> None:
     assert lite_queue_name("orders", "chat-1") == "%LMQ%$orders$chat-1"  # `LiteUtil` of RocketMQ 5.5.0
     assert split_lite_queue("%LMQ%$orders$chat-1") == ("orders", "chat-1")
+    assert (lite_parent_of("%LMQ%$orders$chat-1"), lite_topic_of("%LMQ%$orders$chat-1")) == ("orders", "chat-1")
     for name in ("%LMQ%a", "%LMQ%a$b", "%LMQ%$orders", "%LMQ%$$b", "%LMQ%$orders$", "%LMQ%$a$b$c", "orders"):
         assert split_lite_queue(name) is None

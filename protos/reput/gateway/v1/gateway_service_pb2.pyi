@@ -84,12 +84,6 @@ class SendBackOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SEND_BACK_OUTCOME_DEAD_LETTER: _ClassVar[SendBackOutcome]
     SEND_BACK_OUTCOME_REMOVED: _ClassVar[SendBackOutcome]
 
-class LiteModel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
-    __slots__ = ()
-    LITE_MODEL_UNSPECIFIED: _ClassVar[LiteModel]
-    LITE_MODEL_SHARED: _ClassVar[LiteModel]
-    LITE_MODEL_EXCLUSIVE: _ClassVar[LiteModel]
-
 class MessageState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     MESSAGE_STATE_UNSPECIFIED: _ClassVar[MessageState]
@@ -158,9 +152,6 @@ SEND_BACK_OUTCOME_UNSPECIFIED: SendBackOutcome
 SEND_BACK_OUTCOME_OK: SendBackOutcome
 SEND_BACK_OUTCOME_DEAD_LETTER: SendBackOutcome
 SEND_BACK_OUTCOME_REMOVED: SendBackOutcome
-LITE_MODEL_UNSPECIFIED: LiteModel
-LITE_MODEL_SHARED: LiteModel
-LITE_MODEL_EXCLUSIVE: LiteModel
 MESSAGE_STATE_UNSPECIFIED: MessageState
 MESSAGE_STATE_STORED: MessageState
 MESSAGE_STATE_SCHEDULED: MessageState
@@ -1152,22 +1143,22 @@ class ResetOffsetsResponse(_message.Message):
     def __init__(self, resets: _Optional[_Iterable[_Union[ResetOffsetsResponse.Reset, _Mapping]]] = ...) -> None: ...
 
 class LiteSettings(_message.Message):
-    __slots__ = ("bind_topic", "model", "wildcard", "client_quota", "client_event_count_max", "reset_offset_exclusive", "reset_offset_unsubscribe")
+    __slots__ = ("bind_topic", "is_exclusive", "is_wildcard", "client_quota", "client_event_count_max", "reset_offset_exclusive", "reset_offset_unsubscribe")
     BIND_TOPIC_FIELD_NUMBER: _ClassVar[int]
-    MODEL_FIELD_NUMBER: _ClassVar[int]
-    WILDCARD_FIELD_NUMBER: _ClassVar[int]
+    IS_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
+    IS_WILDCARD_FIELD_NUMBER: _ClassVar[int]
     CLIENT_QUOTA_FIELD_NUMBER: _ClassVar[int]
     CLIENT_EVENT_COUNT_MAX_FIELD_NUMBER: _ClassVar[int]
     RESET_OFFSET_EXCLUSIVE_FIELD_NUMBER: _ClassVar[int]
     RESET_OFFSET_UNSUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     bind_topic: str
-    model: LiteModel
-    wildcard: bool
+    is_exclusive: bool
+    is_wildcard: bool
     client_quota: int
     client_event_count_max: int
     reset_offset_exclusive: bool
     reset_offset_unsubscribe: bool
-    def __init__(self, bind_topic: _Optional[str] = ..., model: _Optional[_Union[LiteModel, str]] = ..., wildcard: _Optional[bool] = ..., client_quota: _Optional[int] = ..., client_event_count_max: _Optional[int] = ..., reset_offset_exclusive: _Optional[bool] = ..., reset_offset_unsubscribe: _Optional[bool] = ...) -> None: ...
+    def __init__(self, bind_topic: _Optional[str] = ..., is_exclusive: _Optional[bool] = ..., is_wildcard: _Optional[bool] = ..., client_quota: _Optional[int] = ..., client_event_count_max: _Optional[int] = ..., reset_offset_exclusive: _Optional[bool] = ..., reset_offset_unsubscribe: _Optional[bool] = ...) -> None: ...
 
 class ConsumerGroupSettings(_message.Message):
     __slots__ = ("consumer_group", "ordered", "delivery_attempts_max", "consume_disabled", "broadcast", "priority_factor", "lite")
