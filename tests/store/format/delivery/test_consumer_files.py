@@ -1,7 +1,9 @@
 """RocketMQ's files of consumer groups, as RocketMQ 5.3.3 wrote them (tests/fixtures) and as they are written here."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -229,6 +231,11 @@ def test_attributes_of_lite_topics_are_written_beside_the_others_and_only_when_t
     }
     odd = b'{"subscriptionGroupTable": {"g": {"attributes": 7}}}'
     assert written(LiteConfig("p"), odd) == {"lite.bind.topic": "p"}
+
+
+def test_a_group_of_lite_topics_is_copied_from_what_has_its_names() -> None:
+    config = LiteConfig("p", True, False, 7, 11, False, True)
+    assert LiteConfig.like(SimpleNamespace(**asdict(config), more="left alone")) == config
 
 
 def test_an_entry_that_is_no_group_is_left_out() -> None:
