@@ -214,7 +214,7 @@ def _message_type(number: int) -> str:
 
 
 def _lite_expiration_minutes(text: str) -> int:
-    """Of the attribute; 0, which is never, for a text that is no number of minutes (a broker writes -1)."""
+    """The minutes that the attribute says; 0 (never) where it is no such number. A broker writes -1 for never."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(LITE_EXPIRATION_MINUTES_MAX))
     return min(int(text), LITE_EXPIRATION_MINUTES_MAX) if is_number else 0
 

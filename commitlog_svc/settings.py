@@ -70,7 +70,7 @@ class CommitLogSettings(StoreSettings):
     # It closes the record and guards all of it.
     properties_crc: bool = setting(True, "Write RocketMQ's __CRC32# property.")
     auto_create_topic: bool = setting(True, "The first message of a topic creates it.")
-    # RocketMQ's enableLmq and enableMultiDispatch. Whoever may send to a topic may then send to each light queue that there is.
+    # RocketMQ's enableLmq and enableMultiDispatch. A client that may send to one topic may then send to every light queue.
     enable_lmq: bool = setting(
         False, "Messages go to the light queues (LMQ) that INNER_MULTI_DISPATCH names; lite topics do not need it."
     )

@@ -167,8 +167,8 @@ class TopicView:
     def make_retry_topics(self, consumer_groups: Iterable[str], *, wait: bool) -> None:
         """Have the topics of what members of these groups send back, with one queue each, where there are none.
 
-        One call makes all that were asked for while the call before was under way: each writes the topic table, of some 200
-        bytes for each topic. What fails comes with a later call; no heartbeat is refused for it.
+        Each call writes the topic table, of some 200 bytes for each topic. So those that are asked for during a call are made
+        together by the next one. What fails is tried again by a later call; no heartbeat is refused for it.
 
         Args:
             consumer_groups: groups that were made.
@@ -189,7 +189,7 @@ class TopicView:
             if not (wait or self._wanted) or self._clock() < self._make_at:
                 return
             if not self._making.acquire(blocking=wait):
-                return  # whoever has it looks again when it has made its own
+                return  # the thread that makes some looks again after its call
             try:
                 self._make_wanted()
             finally:

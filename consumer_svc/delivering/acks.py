@@ -101,7 +101,8 @@ class Acks:
     ) -> str:
         """Hide a message from now on for another time; the new handle.
 
-        With `suspends` so is all that the group has in flight in the lite topic; then it comes again, and no attempt counts.
+        `suspends` hides all messages of the lite topic that the group has in flight. They are delivered again after that time, and
+        these deliveries do not count as attempts.
 
         Raises:
             InvalidReceiptHandleError, ReceiptHandleNotFoundError: nothing was changed.

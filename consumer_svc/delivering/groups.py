@@ -93,7 +93,7 @@ class Groups:
     def page(self, topic: str, names: GroupNames = ALL_GROUPS) -> tuple[Sequence[pb.GroupSettings], bool]:
         """The settings of a page of groups, by name, and whether there are more.
 
-        Those with a position in a topic, or bound to its lite topics, when one is named; else all that are kept or have
+        With a topic: the groups that have a position in it, or consume its lite topics. Without one: all that are kept or have
         members.
         """
         life = self._life

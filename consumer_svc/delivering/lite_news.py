@@ -31,7 +31,7 @@ ClientKey = tuple[str, str]
 
 @dataclass(slots=True)
 class _Woken:
-    """Who is to look again: clients, by group and parent topic; and all wildcard clients of a group, likewise."""
+    """The clients that are to poll again: by group and parent topic, and groups of which all wildcard clients are."""
 
     clients: set[tuple[str, str, str]] = field(default_factory=set)
     groups: set[tuple[str, str]] = field(default_factory=set)
@@ -48,7 +48,7 @@ class LiteNews:
     def __init__(self, states: GroupStates, arrivals: Arrivals) -> None:
         self._states = states
         self._arrivals = arrivals
-        # The oldest first; a plain dict would look at all that it had before its first one.
+        # Oldest first. To find its first key, a plain dict passes over the places of all keys that were deleted before it.
         self._news: dict[ClientKey, OrderedDict[str, None]] = {}
         self._picking: set[tuple[str, str]] = set()  # by group and queue
         self._attempts: dict[ClientKey, OrderedDict[str, list[QueueRef]]] = {}

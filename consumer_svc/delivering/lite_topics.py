@@ -1,7 +1,7 @@
 """LiteTopics: what clients subscribe to, and what becomes of lite topics and clients with time; RocketMQ's
 LiteSubscriptionRegistry and LiteLifecycleManager.
 
-Subscriptions are records of the state, as positions are: after a restart nobody has to subscribe again. A shard keeps those of
+Subscriptions are records of the state, as positions are: after a restart clients need not subscribe again. A shard keeps those of
 all clients of its groups, also of lite topics that lie in another shard.
 
     PARTIAL_ADD in an exclusive group    takes the lite topic from its owner, which is told (LostLiteTopic); what the owner has
@@ -42,7 +42,7 @@ CLIENT_QUOTA = 2_000
 CLIENT_ID_LENGTH_MAX = 255
 # Of one request.
 LITE_TOPIC_COUNT_MAX = 100_000
-# RocketMQ's liteSubscriptionCheckTimeoutMills; clients say all that they subscribe to each 30 s.
+# RocketMQ's liteSubscriptionCheckTimeoutMills; clients send their whole list each 30 s.
 SILENT_MILLIS = 180_000
 # RocketMQ's minLiteTTl: a shorter expiration is taken as this.
 EXPIRATION_MINUTES_MIN = 15
@@ -297,7 +297,7 @@ class LiteTopics:
                         yield from self._moved(group, queue, self._life.states.begin_offset(queue))
 
     def _has_not_begun(self, group: Group, queue: str) -> bool:
-        """Whether nobody made the group begin while its end was read."""
+        """Whether the group has neither a position nor a subscriber: another call may have begun while the end was read."""
         ref = QueueRef(group.settings.consumer_group, queue, 0)
         return self._life.states.find(ref) is None and not group.lite.subscribers(queue)
 
@@ -441,7 +441,7 @@ class LiteTopics:
             known = life.reader.range(queue, 0)
             with life.lock:
                 at = max([known.max_offset, *(state.next_offset for state in self._states(topic, queue))])
-            if at:  # else nobody has sent to it yet
+            if at:  # else it has had no message yet
                 expired.append((queue, at))
         with life.lock:
             if life.is_over:
@@ -501,7 +501,7 @@ class LiteTopics:
         return bool(self._left) or self._times is not None
 
     def _forget_times(self) -> None:
-        """Drop times that say no more than that a lite topic may expire: of those that nobody subscribes to, too."""
+        """Drop the times of lite topics that may expire by now, also of those without a subscriber."""
         with self._life.lock:
             if self._times is None:
                 self._times = iter(list(self._newest))

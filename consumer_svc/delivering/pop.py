@@ -249,7 +249,7 @@ class Pops:
                             life.news.done(name, queue)
                         if looks_again:
                             again.append(queue)
-            finally:  # also behind what nobody thought of: else it would wait for the next message
+            finally:  # also after an unexpected error: else the lite topic would wait for its next message
                 with life.lock:
                     for queue in again:
                         life.news.put_back(name, client_id, queue)

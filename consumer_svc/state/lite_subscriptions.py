@@ -98,7 +98,7 @@ class LiteSubscriptions:
                     self._by_queue[queue] = (*self.subscribers(queue), change.client_id)
 
     def drop(self, queue: str) -> None:
-        """Nobody subscribes to a lite topic any more."""
+        """Remove a lite topic from the subscriptions of all clients."""
         for client_id in self.subscribers(queue):
             client = self.clients[client_id]
             self.count -= _count_of(client)
