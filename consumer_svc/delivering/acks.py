@@ -101,8 +101,8 @@ class Acks:
     ) -> str:
         """Hide a message from now on for another time; the new handle.
 
-        `suspends` hides all messages of the lite topic that the group has in flight. They are delivered again after that time, and
-        these deliveries do not count as attempts.
+        `suspends` hides all messages of the lite topic that the group has in flight. They are delivered again after that time,
+        and these deliveries do not count as attempts.
 
         Raises:
             InvalidReceiptHandleError, ReceiptHandleNotFoundError: nothing was changed.

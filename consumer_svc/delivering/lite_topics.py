@@ -1,8 +1,8 @@
 """LiteTopics: what clients subscribe to, and what becomes of lite topics and clients with time; RocketMQ's
 LiteSubscriptionRegistry and LiteLifecycleManager.
 
-Subscriptions are records of the state, as positions are: after a restart clients need not subscribe again. A shard keeps those of
-all clients of its groups, also of lite topics that lie in another shard.
+Subscriptions are records of the state, as positions are: after a restart clients need not subscribe again. A shard keeps
+those of all clients of its groups, also of lite topics that lie in another shard.
 
     PARTIAL_ADD in an exclusive group    takes the lite topic from its owner, which is told (LostLiteTopic); what the owner has
                                          in flight stays its own until it is acknowledged or its time is over
