@@ -5,6 +5,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -363,7 +364,8 @@ def test_appends_waited_while_retention_looked_at_all_light_queues(tmp_path: Pat
     with open_log(tmp_path, enable_lmq=True) as log:
         append(log, to_queues("%LMQ%a"))
         appender = log.opened.appender
-        light, looked = appender._light, []
+        light: Any = appender._light
+        looked = []
         forget = light.forget_before
 
         def forget_one(log_first_offset: int, number: int) -> None:
@@ -371,7 +373,7 @@ def test_appends_waited_while_retention_looked_at_all_light_queues(tmp_path: Pat
             looked.append(number)
             forget(log_first_offset, number)
 
-        light.forget_before = forget_one  # type: ignore[method-assign]
+        light.forget_before = forget_one
         appender.forget_light_queues(log.status.end_offset)
     assert looked == list(range(TABLE_COUNT)), "the lock is free between two tables"
     assert light.count == 0

@@ -27,9 +27,9 @@ from tests.support.waiting import WAIT_SECONDS_MAX
 MINUTE = 60_000
 
 
-def listed(life: LogLife, **fields: object) -> pb.ListLiteTopicsResponse:
+def listed(life: LogLife, **fields: Any) -> pb.ListLiteTopicsResponse:
     """A list of lite topics."""
-    return life.lite.page(pb.ListLiteTopicsRequest(**fields))  # type: ignore[arg-type]
+    return life.lite.page(pb.ListLiteTopicsRequest(**fields))
 
 
 def positions(life: LogLife, name: str = "g") -> dict[str, int]:
@@ -739,7 +739,8 @@ def test_what_is_handed_out_while_lite_topics_expire_is_kept(log: MemoryLog, clo
     sync(life, "c", ADD, "a")
     send(log, "a", "m0")
     clock.now += 21 * MINUTE
-    reader, got = life.life.reader, []
+    reader: Any = life.life.reader
+    got: list[pb.Delivery] = []
     read = reader.range
 
     def range_of(topic: str, queue_id: int) -> Any:
@@ -747,7 +748,7 @@ def test_what_is_handed_out_while_lite_topics_expire_is_kept(log: MemoryLog, clo
             got.extend(life.pop(poll()))
         return read(topic, queue_id)
 
-    reader.range = range_of  # type: ignore[method-assign]
+    reader.range = range_of
     assert life.lite.expire(0) == 0
     assert life.acks.ack("g", [got[0].receipt_handle]) == [OK]
 
@@ -1057,7 +1058,8 @@ def test_a_late_acknowledgement_is_told_so(log: MemoryLog, clock: ManualClock, l
 
 def meanwhile(life: LogLife, action: Callable[[], object]) -> list[object]:
     """Do something while the next poll reads records; what it gave."""
-    reader, done = life.life.reader, []
+    reader: Any = life.life.reader
+    done: list[object] = []
     read = reader.records
 
     def records(units: Any, body_bytes_max: int) -> Any:
@@ -1066,7 +1068,7 @@ def meanwhile(life: LogLife, action: Callable[[], object]) -> list[object]:
             done[0] = action()
         return read(units, body_bytes_max)
 
-    reader.records = records  # type: ignore[method-assign]
+    reader.records = records
     return done
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ def door(stack: HostedStack) -> Iterator[DoorClient]:
         yield client
 
 
-def asked(door: DoorClient, code: RequestCode, **fields: object) -> dict[str, object]:
+def asked(door: DoorClient, code: RequestCode, **fields: object) -> dict[str, Any]:
     answer = door.call(code, **fields)
     assert answer.code == 0, answer.remark
     return dict(loads(answer.body))
@@ -52,7 +53,7 @@ def test_an_operator_sees_topics_groups_subscribers_and_lag(stack: HostedStack, 
     assert parent == {"groups": [group], "liteTopicCount": 3, "lmqNum": 3, "topic": "Chats", "ttl": -1}
     one = asked(door, RequestCode.GET_LITE_TOPIC_INFO, parentTopic="Chats", liteTopic="a")
     assert one["subscriber"] == [{"clientId": "client-1", "group": group}]
-    assert (one["shardingToBroker"], one["topicOffset"]["maxOffset"]) == (True, 2)  # type: ignore[index]
+    assert (one["shardingToBroker"], one["topicOffset"]["maxOffset"]) == (True, 2)
     none = asked(door, RequestCode.GET_LITE_TOPIC_INFO, parentTopic="Chats", liteTopic="zzz")
     assert (none["shardingToBroker"], none["subscriber"]) == (False, [])
     about = {"parentTopic": "Chats", "group": group}
@@ -64,7 +65,7 @@ def test_an_operator_sees_topics_groups_subscribers_and_lag(stack: HostedStack, 
     assert (absent["liteTopicCount"], absent["liteTopicSet"]) == (-1, [])
     whole = asked(door, RequestCode.GET_LITE_GROUP_INFO, group=group, topK=5)
     assert (whole["parentTopic"], whole["totalLagCount"]) == ("Chats", 2)
-    assert [(row["liteTopic"], row["lagCount"]) for row in whole["lagCountTopK"]] == [("b", 2)]  # type: ignore[union-attr,attr-defined]
+    assert [(row["liteTopic"], row["lagCount"]) for row in whole["lagCountTopK"]] == [("b", 2)]
     assert door.call(RequestCode.TRIGGER_LITE_DISPATCH, group=group).code == 0
 
 
