@@ -30,6 +30,11 @@ _BY_CODE: dict[int, tuple[type[errors.ReputClientError], grpc.StatusCode]] = {
     v2.REQUEST_TIMEOUT: (errors.DeadlineExceededError, grpc.StatusCode.DEADLINE_EXCEEDED),
     v2.PRECONDITION_FAILED: (errors.FailedPreconditionError, grpc.StatusCode.FAILED_PRECONDITION),
     v2.TOO_MANY_REQUESTS: (errors.ResourceBusyError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    v2.LITE_TOPIC_QUOTA_EXCEEDED: (errors.LightQueueLimitError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    v2.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: (
+        errors.LiteSubscriptionQuotaExceededError,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ),
     v2.NOT_IMPLEMENTED: (errors.FailedPreconditionError, grpc.StatusCode.UNIMPLEMENTED),
     v2.UNSUPPORTED: (errors.FailedPreconditionError, grpc.StatusCode.UNIMPLEMENTED),
 }
