@@ -9,6 +9,7 @@ import math
 import threading
 import time
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +26,8 @@ from services.calling.client import ServiceClient
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rpcs import consumer as rpc
 from services.status import from_rpc_error
+from store.errors import ServiceUnavailableError
+from store.format.properties import LITE_TOPIC, SHARDING_KEY
 from tests.gateway.remoting.one_group import RemotingMember, Seen
 from tests.gateway.remoting.requests import V2, DoorClient, lock_body, properties, send_fields
 from tests.support.service import CHANNEL_OPTIONS
@@ -64,10 +67,18 @@ class Door:
 
 
 class ThreeSenders:
-    """Sends a message by one of three protocols, once."""
+    """Sends a message by one of three protocols, once.
 
-    def __init__(self, gateway: str, door: Door) -> None:
+    Args:
+        gateway: its address.
+        door: over remoting.
+        is_lite: what a message is sent with is its lite topic, in place of its message group.
+    """
+
+    def __init__(self, gateway: str, door: Door, *, is_lite: bool = False) -> None:
         self._door = door
+        self._property = LITE_TOPIC if is_lite else SHARDING_KEY
+        self._is_lite = is_lite
         self._client: DoorClient | None = None
         self._channel = grpc.insecure_channel(gateway, options=CHANNEL_OPTIONS)
         self.ways = (self._by_gateway, self._by_grpc, self._by_remoting)
@@ -80,7 +91,7 @@ class ThreeSenders:
 
     def _by_gateway(self, topic: str, name: str, message_group: str) -> bool:
         message = message_pb2.NewMessage(
-            topic=topic, body=f"{name}|".encode(), properties={"__SHARDINGKEY": message_group}
+            topic=topic, body=f"{name}|".encode(), properties={self._property: message_group}
         )
         request = gateway_pb.AppendMessagesRequest(messages=[message], flush=message_pb2.FLUSH_MODE_SYNC)
         stub = gateway_grpc.GatewayServiceStub(self._channel)
@@ -92,7 +103,11 @@ class ThreeSenders:
     def _by_grpc(self, topic: str, name: str, message_group: str) -> bool:
         message = v2.Message(topic=v2.Resource(name=topic), body=f"{name}|".encode())
         system = message.system_properties
-        system.message_id, system.message_type, system.message_group = name, v2.FIFO, message_group
+        system.message_id = name
+        if self._is_lite:
+            system.message_type, system.lite_topic = v2.LITE, message_group
+        else:
+            system.message_type, system.message_group = v2.FIFO, message_group
         stub = v2_grpc.MessagingServiceStub(self._channel)
         with contextlib.suppress(grpc.RpcError):
             request = v2.SendMessageRequest(messages=[message])
@@ -103,7 +118,7 @@ class ThreeSenders:
     def _by_remoting(self, topic: str, name: str, message_group: str) -> bool:
         if self._client is None:
             self._client = self._door.client()
-        texts = properties(UNIQ_KEY=name, WAIT="true", __SHARDINGKEY=message_group)
+        texts = properties(UNIQ_KEY=name, WAIT="true", **{self._property: message_group})
         fields = send_fields(topic, queueId=ord(message_group) % 2, properties=texts)
         try:
             return self._client.call(V2, f"{name}|".encode(), **fields).code == 0
@@ -130,10 +145,17 @@ def _as(client_id: str) -> tuple[tuple[str, str], ...]:
 
 
 class ServicePops:
-    """Calls of the consumer service for one that pops."""
+    """Calls of the consumer service for one that pops.
 
-    def __init__(self, address: str, topic: str) -> None:
+    Args:
+        address: of the service.
+        topic: the topic.
+        client_id: of a client of lite topics below it; empty: it pops the topic itself.
+    """
+
+    def __init__(self, address: str, topic: str, client_id: str = "") -> None:
         self._topic = topic
+        self._client_id = client_id
         self._client = ServiceClient("consumer", address)
 
     def close(self) -> None:
@@ -148,6 +170,8 @@ class ServicePops:
             max_messages=count,
             invisible_duration=invisible,
             max_per_message_group=per_group_max,
+            client_id=self._client_id,
+            is_lite=bool(self._client_id),
         )
         found = self._client.call(rpc.POP_MESSAGES, request, CALL_SECONDS_MAX).deliveries
         return [Popped(_name(each.message.body), each.receipt_handle, each.delivery_attempt) for each in found]
@@ -169,6 +193,17 @@ class ServicePops:
         """It becomes a dead letter; StoreError."""
         request = pb.ForwardToDeadLetterTopicRequest(consumer_group=group, receipt_handle=handle)
         self._client.call(rpc.FORWARD_TO_DEAD_LETTER_TOPIC, request, CALL_SECONDS_MAX)
+
+    def name_lite_topics(self, group: str, names: Iterable[str], *, is_all: bool) -> None:
+        """Subscribe to lite topics, too, or to all that the client wants; StoreError."""
+        request = pb.SyncLiteSubscriptionRequest(
+            consumer_group=group,
+            topic=self._topic,
+            client_id=self._client_id,
+            action=pb.LITE_ACTION_COMPLETE_ADD if is_all else pb.LITE_ACTION_PARTIAL_ADD,
+            lite_topics=names,
+        )
+        self._client.call(rpc.SYNC_LITE_SUBSCRIPTION, request, CALL_SECONDS_MAX)
 
 
 class GrpcPops:
@@ -223,6 +258,18 @@ class GrpcPops:
         )
         self._call("ForwardMessageToDeadLetterQueue", request)
 
+    def name_lite_topics(self, group: str, names: Iterable[str], *, is_all: bool) -> None:
+        """Subscribe to lite topics, too, or to all that the client wants; StoreError."""
+        request = v2.SyncLiteSubscriptionRequest(
+            action=v2.COMPLETE_ADD if is_all else v2.PARTIAL_ADD,
+            topic=self._topic,
+            group=v2.Resource(name=group),
+            lite_topic_set=names,
+        )
+        status = self._call("SyncLiteSubscription", request).status
+        if status.code != v2.OK:
+            raise ServiceUnavailableError(f"{v2.Code.Name(status.code)}: {status.message}", service="gateway")
+
     def _call(self, method: str, request: object):
         try:
             return getattr(self._stub, method)(request, timeout=CALL_SECONDS_MAX, metadata=self._metadata)
@@ -259,11 +306,11 @@ class Positions:
             f"the position of {queue} is told as {read.position} at {read.answered:.3f}, which is not stored any more"
             for queue, calls in self._calls.items()
             for read in calls
-            if not read.is_store and not _may_tell(read, [call for call in calls if call.is_store])
+            if not read.is_store and not may_tell(read, [call for call in calls if call.is_store])
         ]
 
 
-def _may_tell(read: PositionCall, stores: list[PositionCall]) -> bool:
+def may_tell(read: PositionCall, stores: Sequence[PositionCall]) -> bool:
     """Whether a store of what was told began before the answer, and no other one came between for certain."""
     before = [store for store in stores if store.answered < read.began]
     start = max((store.began for store in before), default=-math.inf)
