@@ -4,12 +4,22 @@ A slow watcher costs a bounded set of names and queues.
 """
 
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from reput.consumer.v1.consumer_service_pb2 import (
+    GroupTopic,
+    LiteClient,
+    LostLiteTopic,
+    TopicQueues,
+    WatchArrivalsResponse,
+)
+
 # More names and queues than this are not kept for one watcher: it is told to look at everything.
 NAME_COUNT_MAX = 10_000
+# Of one message to a watcher; gRPC takes 4 MiB.
+MESSAGE_BYTES_MAX = 1_000_000
 
 
 @dataclass(slots=True)
@@ -24,6 +34,7 @@ class Arrived:
         member_groups: the groups whose members have changed.
         queue_count: of all topics together.
         lite_clients: group, parent topic and client of those with news of lite topics.
+        all_lite_clients: any client may have such news.
         lost: group, parent topic, client and lite topic of those that a client does not own any more.
     """
 
@@ -34,11 +45,74 @@ class Arrived:
     member_groups: set[str] = field(default_factory=set)
     queue_count: int = 0
     lite_clients: set[tuple[str, str, str]] = field(default_factory=set)
+    all_lite_clients: bool = False
     lost: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     def __bool__(self) -> bool:
-        return self.all or bool(
-            self.topics or self.queues or self.group_topics or self.member_groups or self.lite_clients or self.lost
+        return (
+            self.all
+            or self.all_lite_clients
+            or bool(
+                self.topics or self.queues or self.group_topics or self.member_groups or self.lite_clients or self.lost
+            )
+        )
+
+    def messages(self) -> Iterator[WatchArrivalsResponse]:
+        """What a watcher is told, in messages of at most MESSAGE_BYTES_MAX."""
+        return _in_parts(
+            WatchArrivalsResponse(
+                topics=sorted(self.topics | self.queues.keys()),
+                queues=[
+                    TopicQueues(topic=topic, queue_ids=sorted(queue_ids))
+                    for topic, queue_ids in self.queues.items()
+                    if topic not in self.topics
+                ],
+                group_topics=[
+                    GroupTopic(consumer_group=group, topic=topic) for group, topic in sorted(self.group_topics)
+                ],
+                all=self.all,
+                member_groups=sorted(self.member_groups),
+                lite_clients=[
+                    LiteClient(consumer_group=group, topic=topic, client_id=client_id)
+                    for group, topic, client_id in sorted(self.lite_clients)
+                ],
+                lost_lite_topics=[
+                    LostLiteTopic(consumer_group=group, topic=topic, client_id=client_id, lite_topic=lite_topic)
+                    for group, topic, client_id, lite_topic in sorted(self.lost)
+                ],
+                all_lite_clients=self.all_lite_clients,
+            )
+        )
+
+
+def _in_parts(message: WatchArrivalsResponse) -> Iterator[WatchArrivalsResponse]:
+    """The same, in messages of at most MESSAGE_BYTES_MAX or with one name of each kind."""
+    names = (
+        message.topics,
+        message.group_topics,
+        message.member_groups,
+        message.lite_clients,
+        message.lost_lite_topics,
+    )
+    if message.ByteSize() <= MESSAGE_BYTES_MAX or all(len(each) <= 1 for each in names):
+        yield message
+        return
+    queues = {row.topic: row for row in message.queues}
+    for number in range(2):
+        topics, group_topics, member_groups, lite_clients, lost = (
+            each[len(each) // 2 :] if number else each[: len(each) // 2] for each in names
+        )
+        yield from _in_parts(
+            WatchArrivalsResponse(
+                topics=topics,
+                queues=[queues[topic] for topic in topics if topic in queues],
+                group_topics=group_topics,
+                all=message.all and not number,
+                member_groups=member_groups,
+                lite_clients=lite_clients,
+                lost_lite_topics=lost,
+                all_lite_clients=message.all_lite_clients and not number,
+            )
         )
 
 
@@ -79,11 +153,12 @@ class Watcher:
                 arrived.queue_count += len(known)
             arrived.group_topics.update(group_topics)
             arrived.member_groups.update(member_groups)
-            arrived.lite_clients.update(lite_clients)
+            if not arrived.all_lite_clients:
+                arrived.lite_clients.update(lite_clients)
             arrived.lost.update(lost)
-            names = (
-                len(arrived.topics) + len(arrived.group_topics) + len(arrived.member_groups) + len(arrived.lite_clients)
-            )
+            names = len(arrived.topics) + len(arrived.group_topics) + len(arrived.member_groups)
+            if len(arrived.lite_clients) > NAME_COUNT_MAX:
+                arrived.lite_clients, arrived.all_lite_clients = set(), True  # polls of other groups need not look
             if len(arrived.lost) > NAME_COUNT_MAX:
                 arrived.lost = set()  # their former owners name them again within 30 s, and are told
             if everything or names + len(arrived.queues) + arrived.queue_count > NAME_COUNT_MAX:

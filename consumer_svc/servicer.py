@@ -342,28 +342,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
         try:
             while (context is None or context.is_active()) and not self._is_stopping():
                 arrived = watcher.take(HEARTBEAT_SECONDS)
-                yield pb.WatchArrivalsResponse(
-                    topics=sorted(arrived.topics | arrived.queues.keys()),
-                    queues=[
-                        pb.TopicQueues(topic=topic, queue_ids=sorted(queue_ids))
-                        for topic, queue_ids in arrived.queues.items()
-                        if topic not in arrived.topics
-                    ],
-                    group_topics=[
-                        pb.GroupTopic(consumer_group=group, topic=topic)
-                        for group, topic in sorted(arrived.group_topics)
-                    ],
-                    all=arrived.all,
-                    member_groups=sorted(arrived.member_groups),
-                    lite_clients=[
-                        pb.LiteClient(consumer_group=group, topic=topic, client_id=client_id)
-                        for group, topic, client_id in sorted(arrived.lite_clients)
-                    ],
-                    lost_lite_topics=[
-                        pb.LostLiteTopic(consumer_group=group, topic=topic, client_id=client_id, lite_topic=lite_topic)
-                        for group, topic, client_id, lite_topic in sorted(arrived.lost)
-                    ],
-                )
+                yield from arrived.messages()
         finally:
             self._arrivals.forget(watcher)
 

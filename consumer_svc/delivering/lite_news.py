@@ -50,10 +50,12 @@ class LiteNews:
         self._arrivals = arrivals
         # Oldest first. To find its first key, a plain dict passes over the places of all keys that were deleted before it.
         self._news: dict[ClientKey, OrderedDict[str, None]] = {}
-        self._picking: set[tuple[str, str]] = set()  # by group and queue
+        # Lite topics that polls look at, by group and queue: the clients that have passed over them meanwhile.
+        self._picking: dict[tuple[str, str], set[str]] = {}
         self._attempts: dict[ClientKey, OrderedDict[str, list[QueueRef]]] = {}
         self._unchecked: set[str] = set()  # parent topics
         self._heard: dict[ClientKey, int] = {}  # when clients polled or subscribed last (ms since 1970)
+        self._versions: dict[ClientKey, int] = {}  # of the newest subscriptions of clients that number them
         for group in states.groups.values():
             for ref, state in group.queues() if group.settings.lite is not None else ():
                 for lease in state.leases.values():
@@ -109,22 +111,29 @@ class LiteNews:
         key = (consumer_group, EVERY_CLIENT if client.is_wildcard else client_id)
         news = self._news.get(key)
         while news:
-            queue = next(
-                (one for one in islice(news, LOOKED_COUNT_MAX) if (consumer_group, one) not in self._picking), None
-            )
+            queue = None
+            for one in islice(news, LOOKED_COUNT_MAX):
+                passing = self._picking.get((consumer_group, one))
+                if passing is None:
+                    queue = one
+                    break
+                passing.add(client_id)
             if queue is None:
                 return None
             del news[queue]
             if not news:
                 del self._news[key]
             if client.is_wildcard or queue in client.queues:
-                self._picking.add((consumer_group, queue))
+                self._picking[consumer_group, queue] = set()
                 return queue
         return None
 
-    def done(self, consumer_group: str, queue: str) -> None:
-        """A lite topic was looked at."""
-        self._picking.discard((consumer_group, queue))
+    def done(self, consumer_group: str, queue: str, *, is_left: bool = False) -> None:
+        """A lite topic was looked at; `is_left`: nothing of it was handed out, so clients that have passed it look now."""
+        passing = self._picking.pop((consumer_group, queue), None)
+        lite = split_lite_queue(queue)
+        if passing and is_left and lite is not None:
+            self._arrivals.note_lite({(consumer_group, lite[0], client_id) for client_id in passing})
 
     def put_back(self, consumer_group: str, client_id: str, queue: str) -> None:
         """A client shall look at a lite topic again with its next poll."""
@@ -148,11 +157,24 @@ class LiteNews:
         if client_id is not None:
             keys = [(consumer_group, client_id)]
         else:
-            keys = [key for key in {*self._news, *self._attempts, *self._heard} if key[0] == consumer_group]
+            keys = [
+                key for key in {*self._news, *self._attempts, *self._heard, *self._versions} if key[0] == consumer_group
+            ]
         for key in keys:
             self._news.pop(key, None)
             self._attempts.pop(key, None)
             self._heard.pop(key, None)
+            self._versions.pop(key, None)
+
+    def is_late(self, consumer_group: str, client_id: str, version: int) -> bool:
+        """Whether a client's subscriptions of a version (0: not known) are older than the newest ones."""
+        return 0 < version < self._versions.get((consumer_group, client_id), 0)
+
+    def note_version(self, consumer_group: str, client_id: str, version: int) -> None:
+        """A client's subscriptions have changed by a call of a version; 0: not known."""
+        key = consumer_group, client_id
+        if version > self._versions.get(key, 0):
+            self._versions[key] = version
 
     def hear(self, consumer_group: str, client_id: str, millis: int) -> None:
         """A client polled or subscribed at a time (ms since 1970)."""

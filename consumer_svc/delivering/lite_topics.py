@@ -14,7 +14,7 @@ those of all clients of its groups, also of lite topics that lie in another shar
 
 import heapq
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from itertools import chain, islice
 
@@ -73,7 +73,6 @@ class LiteTopics:
 
     def __init__(self, life: Life) -> None:
         self._life = life
-        self._versions: dict[tuple[str, str], int] = {}
         self._began_millis = life.clock.millis()
         # Of parents with an expiration: when lite topics got their newest messages (s since 1970), since the life began.
         self._newest: dict[str, int] = {}
@@ -100,22 +99,19 @@ class LiteTopics:
             group = self._group(request)
             client = group.lite.clients.get(client_id)
             known = client.queues if client is not None else set()
-            wanted, _ = self._wanted(request, queues, group, known)
-            self._check_quota(request, group, len(wanted))  # before anything is read for each of them
-            news = [queue for queue in queues if queue in wanted and queue not in known]
+            news, removed, _ = _difference(request, queues, group, known)
+            # Before anything is read for each of them.
+            self._check_quota(request, group, len(known) + len(news) - len(removed))
         begins = self._beginnings(request, news, group)
         with life.lock:
             group = self._group(request)
             client = group.lite.clients.get(client_id)
             known = client.queues if client is not None else set()
-            if self._is_late(request):
+            if request.action == pb.LITE_ACTION_COMPLETE_ADD and life.news.is_late(name, client_id, request.version):
                 return pb.SyncLiteSubscriptionResponse(lite_topic_count=len(known))
-            wanted, owned = self._wanted(request, queues, group, known)
-            added = [queue for queue in queues if queue in wanted and queue not in known]
-            removed = sorted(queue for queue in known if queue not in wanted)
-            self._check_quota(request, group, len(wanted))
-            if request.action == pb.LITE_ACTION_COMPLETE_ADD and request.version:
-                self._versions[name, client_id] = request.version
+            added, removed, owned = _difference(request, queues, group, known)
+            count = len(known) + len(added) - len(removed)
+            self._check_quota(request, group, count)
             was_wildcard = client is not None and client.is_wildcard
             is_wildcard = _is_wildcard(group) and (was_wildcard or request.action == pb.LITE_ACTION_COMPLETE_ADD)
             changes = self._changes(request, group, added, removed, begins)
@@ -134,7 +130,6 @@ class LiteTopics:
             if is_ended and client is not None:
                 changes.append(LiteSubscribed(name, request.topic, client_id, is_ended=True))
                 life.news.forget(name, client_id)
-                self._versions.pop((name, client_id), None)
             elif not is_ended and (added or removed or client is None or was_wildcard is not is_wildcard):
                 changes += _parts(name, request.topic, client_id, added, removed, is_wildcard=is_wildcard)
             for part in _in_parts(changes):
@@ -142,10 +137,11 @@ class LiteTopics:
             written = written or life.newest_write()
             if not is_ended:
                 life.news.hear(name, client_id, life.clock.millis())
+                life.news.note_version(name, client_id, request.version)
                 self._note_added(request, group, added, is_new_wildcard=is_wildcard and not was_wildcard)
         wait_for(written)
         return pb.SyncLiteSubscriptionResponse(
-            lite_topic_count=len(wanted), lost_lite_topics=map(lite_topic_of, sorted(owned))
+            lite_topic_count=count, lost_lite_topics=map(lite_topic_of, sorted(owned))
         )
 
     def _group(self, request: pb.SyncLiteSubscriptionRequest) -> Group:
@@ -164,28 +160,6 @@ class LiteTopics:
                 field="action",
             )
         return group
-
-    def _is_late(self, request: pb.SyncLiteSubscriptionRequest) -> bool:
-        newest = self._versions.get((request.consumer_group, request.client_id), 0)
-        return request.action == pb.LITE_ACTION_COMPLETE_ADD and 0 < request.version < newest
-
-    def _wanted(
-        self, request: pb.SyncLiteSubscriptionRequest, queues: Sequence[str], group: Group, known: Iterable[str]
-    ) -> tuple[set[str], set[str]]:
-        """What the client subscribes to then, and what it names and another owns."""
-        match request.action:
-            case pb.LITE_ACTION_PARTIAL_ADD:
-                return {*known, *queues}, set()
-            case pb.LITE_ACTION_PARTIAL_REMOVE:
-                return set(known).difference(queues), set()
-            case pb.LITE_ACTION_COMPLETE_REMOVE:
-                return set(), set()
-        if _is_wildcard(group):
-            return set(), set()
-        owned: set[str] = set()
-        if _is_exclusive(group):
-            owned = {queue for queue in queues if group.lite.subscribers(queue) not in ((), (request.client_id,))}
-        return set(queues) - owned, owned
 
     def _check_quota(self, request: pb.SyncLiteSubscriptionRequest, group: Group, count: int) -> None:
         """LiteSubscriptionQuotaExceededError when a client may not have so many lite topics; the caller holds the lock."""
@@ -338,7 +312,6 @@ class LiteTopics:
         if group is None or group.settings.lite is None or client_id not in group.lite.clients or life.is_over:
             return None
         life.news.forget(consumer_group, client_id)
-        self._versions.pop((consumer_group, client_id), None)
         topic = group.settings.lite.bind_topic
         return life.change([LiteSubscribed(consumer_group, topic, client_id, is_ended=True)])
 
@@ -691,6 +664,30 @@ def _queues_of(request: pb.SyncLiteSubscriptionRequest) -> list[str]:
         if LITE_TOPIC_NAME.fullmatch(lite_topic) is None:
             raise _illegal(lite_topic)
     return list(dict.fromkeys(sys.intern(lite_queue_name(request.topic, each)) for each in request.lite_topics))
+
+
+def _difference(
+    request: pb.SyncLiteSubscriptionRequest, queues: Sequence[str], group: Group, known: Collection[str]
+) -> tuple[list[str], list[str], set[str]]:
+    """What a client subscribes to from now on and to what no longer, and what it names and another owns.
+
+    Lists of all that a client subscribes to are made for COMPLETE actions only: it may be very many.
+    """
+    match request.action:
+        case pb.LITE_ACTION_PARTIAL_ADD:
+            return [queue for queue in queues if queue not in known], [], set()
+        case pb.LITE_ACTION_PARTIAL_REMOVE:
+            return [], sorted(queue for queue in queues if queue in known), set()
+        case pb.LITE_ACTION_COMPLETE_REMOVE:
+            return [], sorted(known), set()
+    if _is_wildcard(group):
+        return [], sorted(known), set()
+    owned: set[str] = set()
+    if _is_exclusive(group):
+        owned = {queue for queue in queues if group.lite.subscribers(queue) not in ((), (request.client_id,))}
+    wanted = set(queues) - owned
+    added = [queue for queue in queues if queue in wanted and queue not in known]
+    return added, sorted(queue for queue in known if queue not in wanted), owned
 
 
 def _illegal(lite_topic: str) -> InvalidArgumentError:

@@ -227,7 +227,7 @@ class Pops:
                         if state is not None and state.leases:
                             life.news.done(name, queue)  # what is in flight says it at its end
                             continue
-                    looks_again = True
+                    looks_again, written = True, None
                     try:
                         pick = self._pick(request, EVERYTHING, settings, ref, room, body_bytes_left)
                         count_before = len(delivered)
@@ -246,7 +246,7 @@ class Pops:
                             break
                     finally:
                         with life.lock:
-                            life.news.done(name, queue)
+                            life.news.done(name, queue, is_left=written is None)
                         if looks_again:
                             again.append(queue)
             finally:  # also after an unexpected error: else the lite topic would wait for its next message

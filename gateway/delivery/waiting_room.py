@@ -192,8 +192,8 @@ class WaitingRoom:
         with self._lock:
             self._followed.add(broker_name)
             self._heard[broker_name] = now
-            if arrivals.all:
-                self._arrive_for_all(broker_name)
+            if arrivals.all or arrivals.all_lite_clients:
+                self._arrive_for_all(broker_name, only_lite=not arrivals.all)
             queues = {row.topic: row.queue_ids for row in arrivals.queues}
             for topic in arrivals.topics:
                 looks += self._arrive_for(self._woken_by.get((broker_name, topic), ()))
@@ -315,10 +315,14 @@ class WaitingRoom:
             looks += self._wake_if_needed(queue)
         return looks
 
-    def _arrive_for_all(self, broker_name: str) -> None:
-        """Each queue looks, but not all at the same time."""
+    def _arrive_for_all(self, broker_name: str, *, only_lite: bool = False) -> None:
+        """Each queue looks, or each one of a client of lite topics, but not all at the same time."""
         now = self._clock()
-        queues = [queue for queue in self._queues.values() if queue.name.broker_name == broker_name]
+        queues = [
+            queue
+            for queue in self._queues.values()
+            if queue.name.broker_name == broker_name and (queue.name.client_id or not only_lite)
+        ]
         for number, queue in enumerate(queues):
             queue.arrived += 1
             if queue.parked:

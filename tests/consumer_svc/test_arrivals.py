@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from consumer_svc.arrivals import NAME_COUNT_MAX, Arrivals
+from consumer_svc.arrivals import MESSAGE_BYTES_MAX, NAME_COUNT_MAX, Arrivals, Arrived
 from tests.support.waiting import WAIT_SECONDS_MAX
 
 
@@ -60,6 +60,65 @@ def test_a_slow_watcher_keeps_a_bounded_number_of_lost_lite_topics() -> None:
     for number in range(3):
         arrivals.note_lost([("g", "p", "c", f"{number}-{each}") for each in range(NAME_COUNT_MAX // 2 + 1)])
     assert len(watcher.take(0).lost) <= NAME_COUNT_MAX
+
+
+def test_polls_of_all_groups_looked_again_when_very_many_clients_of_lite_topics_had_news() -> None:
+    arrivals = Arrivals()
+    watcher = arrivals.watch()
+    watcher.take(0)
+    arrivals.note_topics(["a"])
+    for number in range(3):
+        arrivals.note_lite([("g", "p", f"{number}-{each}") for each in range(NAME_COUNT_MAX // 2 + 1)])
+        assert len(watcher._arrived.lite_clients) <= NAME_COUNT_MAX
+    arrived = watcher.take(0)
+    assert (arrived.all, arrived.all_lite_clients, arrived.lite_clients, arrived.topics) == (False, True, set(), {"a"})
+    arrivals.note_lite([("g", "p", "c")])
+    assert not watcher.take(0).all_lite_clients
+
+
+def test_arrivals_with_long_names_were_longer_than_a_message_may_be() -> None:
+    arrivals = Arrivals()
+    watcher = arrivals.watch()
+    name = "x" * 250
+    topics = [f"{name[:120]}{number}" for number in range(2_000)]
+    clients = {(name, name, f"{name}{number}") for number in range(NAME_COUNT_MAX)}
+    lost = {(*client, "chat") for client in clients}
+    arrivals.note_topics(topics[:1_000])
+    watcher.take(0)
+    arrivals.note_topics(topics[:1_000])
+    arrivals.note_queues({topic: [3, 1] for topic in topics[1_000:]})
+    arrivals.note_group("g", "t")
+    arrivals.note_members("h")
+    arrivals.note_lite(clients)
+    arrivals.note_lost(lost)
+    messages = list(watcher.take(0).messages())
+    assert max(message.ByteSize() for message in messages) <= MESSAGE_BYTES_MAX
+    assert len(messages) < 64
+    rows = [row for message in messages for row in message.lite_clients]
+    assert sorted((row.consumer_group, row.topic, row.client_id) for row in rows) == sorted(clients)
+    gone = [row for message in messages for row in message.lost_lite_topics]
+    assert {(row.consumer_group, row.topic, row.client_id, row.lite_topic) for row in gone} == lost
+    assert len(gone) == len(lost)
+    assert sorted(topic for message in messages for topic in message.topics) == sorted(topics)
+    for message in messages:
+        assert {row.topic: list(row.queue_ids) for row in message.queues} == {
+            topic: [1, 3] for topic in message.topics if topic in topics[1_000:]
+        }
+    assert [row.consumer_group for message in messages for row in message.group_topics] == ["g"]
+    assert [group for message in messages for group in message.member_groups] == ["h"]
+    assert not any(message.all or message.all_lite_clients for message in messages)
+
+
+def test_marks_for_everything_stand_in_the_first_of_several_messages() -> None:
+    arrived = Arrived(
+        all=True, all_lite_clients=True, member_groups={f"{'x' * 250}{number}" for number in range(9_000)}
+    )
+    messages = list(arrived.messages())
+    assert len(messages) > 2
+    assert [(message.all, message.all_lite_clients) for message in messages] == [
+        (number == 0, number == 0) for number in range(len(messages))
+    ]
+    assert sum(len(message.member_groups) for message in messages) == 9_000
 
 
 def test_a_slow_watcher_hears_that_it_shall_look_at_everything() -> None:

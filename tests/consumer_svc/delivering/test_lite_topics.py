@@ -1,6 +1,6 @@
 """Lite topics: subscriptions, order, exclusive owners, offsets, clients that end, expiry, lists."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -238,6 +238,41 @@ def test_a_late_complete_subscription_has_no_effect(log: MemoryLog, life: LogLif
     assert sync(life, "c", ALL, "a", version=8) == 1
 
 
+def test_a_late_complete_subscription_undid_a_newer_partial_one(log: MemoryLog, life: LogLife) -> None:
+    bind(log, life)
+    assert sync(life, "c", ALL, "a", version=7) == 1
+    assert sync(life, "c", ADD, "b", version=9) == 2
+    assert sync(life, "c", ALL, "a", version=8) == 2
+    assert sync(life, "c", REMOVE, "b", version=11) == 1
+    assert sync(life, "c", ALL, "a", "b", version=10) == 1
+    assert sync(life, "c", ADD, "b", version=1) == 2, "only what says all can be late"
+
+
+@pytest.mark.parametrize("action", [ADD, REMOVE])
+def test_a_partial_subscription_cost_as_much_as_all_that_its_client_subscribes_to(
+    log: MemoryLog, life: LogLife, action: "pb.LiteAction"
+) -> None:
+    bind(log, life, client_quota=-1)
+    sync(life, "c", ALL, *(f"l{number}" for number in range(500)))
+    client = life.states.groups["g"].lite.clients["c"]
+
+    class Unlisted(set[str]):
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("it looks at each lite topic of the client")
+
+    client.queues = Unlisted(client.queues)
+    assert sync(life, "c", action, "l1") == (500 if action == ADD else 499)
+
+
+def test_versions_of_the_clients_of_a_deleted_group_are_forgotten(log: MemoryLog, life: LogLife) -> None:
+    bind(log, life)
+    sync(life, "c", ALL, "a", version=7)
+    life.groups.delete("g")
+    bind(log, life)
+    assert sync(life, "c", ALL, "b", version=1) == 1
+    assert list(life.states.groups["g"].lite.queues()) == [lite_queue_name(PARENT, "b")]
+
+
 def test_a_subscription_that_changes_nothing_is_not_written(log: MemoryLog, life: LogLife) -> None:
     bind(log, life)
     sync(life, "c", ALL, "a", "b")
@@ -376,7 +411,7 @@ def test_a_refused_subscription_does_not_make_a_later_one_late(log: MemoryLog, l
     with pytest.raises(LiteSubscriptionQuotaExceededError):
         sync(life, "c", ALL, "a", "b", version=9)
     assert sync(life, "c", ALL, "a", version=8) == 1
-    assert len(life.lite._versions) == 1
+    assert len(life.life.news._versions) == 1
 
 
 def test_a_batch_of_messages_wakes_each_client_once_whatever_the_number_of_lite_topics(
@@ -1080,6 +1115,37 @@ def test_two_polls_never_have_the_same_lite_topic(log: MemoryLog, life: LogLife)
     other = meanwhile(life, lambda: get(life, "d"))
     assert get(life, "c") == ["a0"]
     assert other == [[]]
+
+
+@pytest.mark.parametrize("ends", ["empty", "failed", "handed out"])
+def test_a_poll_that_passed_what_another_one_looked_at_was_not_woken(log: MemoryLog, life: LogLife, ends: str) -> None:
+    """It waited for up to 20 s when the other one handed nothing out."""
+    bind(log, life)
+    for client_id in ("c", "d"):
+        sync(life, client_id, ADD, "a")
+    send(log, "a", "a0")
+    watcher = life.arrivals.watch()
+
+    def look() -> list[str]:
+        watcher.take(0)
+        found = get(life, "d")
+        if ends == "empty":
+            life.pulls.reset("g", lite_queue_name(PARENT, "a"), {0: 1}, dry_run=False)
+            watcher.take(0)
+        if ends == "failed":
+            raise StoreError("unreadable")
+        return found
+
+    meanwhile(life, look)
+    if ends == "failed":
+        with pytest.raises(StoreError):
+            get(life, "c")
+    else:
+        assert get(life, "c") == (["a0"] if ends == "handed out" else [])
+    woken = watcher.take(0).lite_clients
+    assert (("g", PARENT, "d") in woken) is (ends != "handed out")
+    if ends == "failed":
+        assert get(life, "d") == ["a0"]
 
 
 def test_what_was_picked_before_a_reset_is_not_handed_out_behind_it(log: MemoryLog, life: LogLife) -> None:

@@ -257,6 +257,7 @@ def test_knowledge_ends_after_a_while(shard):
         (WatchArrivalsResponse(group_topics=[{"consumer_group": "billing", "topic": "other"}]), False),
         (WatchArrivalsResponse(group_topics=[{"consumer_group": "billing", "topic": ""}]), True),
         (WatchArrivalsResponse(group_topics=[{"consumer_group": "other", "topic": ""}]), False),
+        (WatchArrivalsResponse(all_lite_clients=True), False),
         (ALL, True),
     ],
 )
@@ -293,6 +294,7 @@ def test_a_pull_is_woken_by_messages_of_its_queue_and_by_what_may_be_some(shard,
     ("arrivals", "is_woken"),
     [
         (WatchArrivalsResponse(topics=("orders",)), False),
+        (WatchArrivalsResponse(all_lite_clients=True), True),
         (WatchArrivalsResponse(topics=("%RETRY%billing_orders", "%LMQ%$orders$chat")), False),
         (
             WatchArrivalsResponse(lite_clients=[{"consumer_group": "billing", "topic": "orders", "client_id": "c"}]),

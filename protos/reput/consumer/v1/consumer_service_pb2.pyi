@@ -477,7 +477,7 @@ class WatchArrivalsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class WatchArrivalsResponse(_message.Message):
-    __slots__ = ("topics", "group_topics", "all", "member_groups", "queues", "lite_clients", "lost_lite_topics")
+    __slots__ = ("topics", "group_topics", "all", "member_groups", "queues", "lite_clients", "lost_lite_topics", "all_lite_clients")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     GROUP_TOPICS_FIELD_NUMBER: _ClassVar[int]
     ALL_FIELD_NUMBER: _ClassVar[int]
@@ -485,6 +485,7 @@ class WatchArrivalsResponse(_message.Message):
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     LITE_CLIENTS_FIELD_NUMBER: _ClassVar[int]
     LOST_LITE_TOPICS_FIELD_NUMBER: _ClassVar[int]
+    ALL_LITE_CLIENTS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedScalarFieldContainer[str]
     group_topics: _containers.RepeatedCompositeFieldContainer[GroupTopic]
     all: bool
@@ -492,7 +493,8 @@ class WatchArrivalsResponse(_message.Message):
     queues: _containers.RepeatedCompositeFieldContainer[TopicQueues]
     lite_clients: _containers.RepeatedCompositeFieldContainer[LiteClient]
     lost_lite_topics: _containers.RepeatedCompositeFieldContainer[LostLiteTopic]
-    def __init__(self, topics: _Optional[_Iterable[str]] = ..., group_topics: _Optional[_Iterable[_Union[GroupTopic, _Mapping]]] = ..., all: _Optional[bool] = ..., member_groups: _Optional[_Iterable[str]] = ..., queues: _Optional[_Iterable[_Union[TopicQueues, _Mapping]]] = ..., lite_clients: _Optional[_Iterable[_Union[LiteClient, _Mapping]]] = ..., lost_lite_topics: _Optional[_Iterable[_Union[LostLiteTopic, _Mapping]]] = ...) -> None: ...
+    all_lite_clients: bool
+    def __init__(self, topics: _Optional[_Iterable[str]] = ..., group_topics: _Optional[_Iterable[_Union[GroupTopic, _Mapping]]] = ..., all: _Optional[bool] = ..., member_groups: _Optional[_Iterable[str]] = ..., queues: _Optional[_Iterable[_Union[TopicQueues, _Mapping]]] = ..., lite_clients: _Optional[_Iterable[_Union[LiteClient, _Mapping]]] = ..., lost_lite_topics: _Optional[_Iterable[_Union[LostLiteTopic, _Mapping]]] = ..., all_lite_clients: _Optional[bool] = ...) -> None: ...
 
 class LiteClient(_message.Message):
     __slots__ = ("consumer_group", "topic", "client_id")
