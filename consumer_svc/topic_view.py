@@ -196,6 +196,11 @@ class TopicView:
                 self._making.release()
             wait = False
 
+    def want_no_retry_topic(self, consumer_group: str) -> None:
+        """A group was deleted: its retry topic is not made any more, unless a call is under way."""
+        with self._wanted_lock:
+            self._wanted.pop(pull_retry_topic_of(consumer_group), None)
+
     def _make_wanted(self) -> None:
         """With `_making` held."""
         with self._wanted_lock:

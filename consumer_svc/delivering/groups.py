@@ -177,6 +177,7 @@ class Groups:
             written = life.change([GroupDeleted(consumer_group)])
             life.news.forget(consumer_group)
             life.arrivals.note_group(consumer_group, "")
+        life.topics.want_no_retry_topic(consumer_group)
         wait_for(written)
 
     def end_client(self, consumer_group: str, client_id: str) -> None:

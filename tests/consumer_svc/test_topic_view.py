@@ -8,6 +8,7 @@ import pytest
 
 from consumer_svc.arrivals import Arrivals
 from consumer_svc.delivering.life import check_group_name
+from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.topic_view import FAILED_SECONDS, LOOK_SECONDS, MAKE_COUNT_MAX, TopicView
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from store.errors import ServiceUnavailableError, TopicNotFoundError, TopicNotReadableError, UnsupportedStoreError
@@ -191,6 +192,19 @@ def test_a_retry_topic_that_could_not_be_made_is_made_with_that_of_a_later_group
     clock.now += FAILED_SECONDS
     view.make_retry_topics(["c"], wait=False)
     assert log.topics.keys() == {"%RETRY%a", "%RETRY%b", "%RETRY%c"}
+
+
+def test_a_group_that_was_deleted_meanwhile_got_its_retry_topic_all_the_same(log: MemoryLog, life: LogLife) -> None:
+    makes = Makes(log)
+    for name in ("a", "b"):
+        life.groups.update(GroupSettings(name))
+    makes.fails = ServiceUnavailableError("away")
+    life.groups.make_retry_topics(["a", "b"], wait=True)
+    life.groups.delete("a")
+    makes.fails = None
+    life.groups.make_retry_topics(["b"], wait=True)
+    assert makes.asked[-1] == ["%RETRY%b"]
+    assert "%RETRY%a" not in log.topics
 
 
 def test_one_group_with_a_long_name_kept_all_others_without_a_retry_topic(log: MemoryLog) -> None:
