@@ -17,11 +17,11 @@ from store.errors import InvalidArgumentError
 from store.features.table import FoundFeature
 from store.format.topic import (
     LITE_EXPIRATION_ATTRIBUTE,
-    LITE_EXPIRATION_MINUTES_MAX,
     MESSAGE_TYPE_ATTRIBUTE,
     MESSAGE_TYPES,
     TOPIC_QUEUE_COUNT_MAX,
     TopicConfig,
+    lite_expiration_minutes_of,
 )
 
 # Of one feature that hides queues: followers must know them all; names of 255 characters make 2.6 MB.
@@ -214,9 +214,11 @@ def _message_type(number: int) -> str:
 
 
 def _lite_expiration_minutes(text: str) -> int:
-    """The minutes that the attribute says; 0 (never) where it is no such number. A broker writes -1 for never."""
-    is_number = text.isascii() and text.isdecimal() and len(text) <= len(str(LITE_EXPIRATION_MINUTES_MAX))
-    return min(int(text), LITE_EXPIRATION_MINUTES_MAX) if is_number else 0
+    """The minutes that the attribute of a topic says; 0 (never) where it says none: `topics.json` may hold anything."""
+    try:
+        return lite_expiration_minutes_of(text)
+    except ValueError:
+        return 0
 
 
 def _int32_count(count: int) -> int:

@@ -175,14 +175,21 @@ def _topic_attributes_in(attributes: str) -> "tuple[MessageType | None, int | No
                 "Write +message.type=FIFO, -message.type or +lite.topic.expiration=MINUTES.",
             )
         if name == LITE_EXPIRATION_ATTRIBUTE:
-            if value not in ("", "-1") and not (value.isascii() and value.isdecimal() and len(value) < 10):
-                usage_error(f"{value!r} is no number of minutes", "lite.topic.expiration is -1 (never) to 43200.")
-            minutes = max(int(value or "0"), 0)
+            minutes = _expiration_in(value) if value else 0
             continue
         if value and value not in Type.__members__:
             usage_error(f"{value!r} is not a message type", f"Types: {', '.join(Type.__members__)}.")
         message_type = type_of(Type(value or "UNSPECIFIED"))
     return message_type, minutes
+
+
+def _expiration_in(value: str) -> int:
+    from store.format.topic import lite_expiration_minutes_of
+
+    try:
+        return lite_expiration_minutes_of(value)
+    except ValueError as error:
+        usage_error(str(error))
 
 
 NOW = ("now", "currentTimeMillis")

@@ -37,13 +37,13 @@ from services.rocketmq.system_topics import system_topics, with_rows
 from store.errors import InvalidMessageError, StoreError, TopicExistsError, TopicNotFoundError
 from store.format.topic import (
     LITE_EXPIRATION_ATTRIBUTE,
-    LITE_EXPIRATION_MINUTES_MAX,
     MESSAGE_TYPE_ATTRIBUTE,
     MESSAGE_TYPES,
     SYSTEM_TOPICS,
     TopicConfig,
     is_light_queue,
     is_system_topic,
+    lite_expiration_minutes_of,
     validate_topic,
 )
 
@@ -289,7 +289,10 @@ def _attributes(attributes: str) -> tuple[str | None, int | None]:
         name, _, value = part.partition("=")
         key = name.lstrip("+-")
         if key == LITE_EXPIRATION_ATTRIBUTE:
-            minutes = 0 if name.startswith("-") else _expiration_minutes(value)
+            try:
+                minutes = 0 if name.startswith("-") else lite_expiration_minutes_of(value)
+            except ValueError as error:
+                raise RefusedError(ResponseCode.INVALID_PARAMETER, str(error)) from None
             continue
         if key != MESSAGE_TYPE_ATTRIBUTE:
             if key in OTHER_ATTRIBUTES:
@@ -304,20 +307,6 @@ def _attributes(attributes: str) -> tuple[str | None, int | None]:
         else:
             raise RefusedError(ResponseCode.INVALID_PARAMETER, f"the message type {value[:40]!r} is not supported here")
     return found, minutes
-
-
-def _expiration_minutes(text: str) -> int:
-    """Of RocketMQ's attribute, where -1 and 0 are never."""
-    try:
-        minutes = number_of(text)
-    except ValueError:
-        minutes = -2
-    if not -1 <= minutes <= LITE_EXPIRATION_MINUTES_MAX:
-        raise RefusedError(
-            ResponseCode.INVALID_PARAMETER,
-            f"{LITE_EXPIRATION_ATTRIBUTE} is {text[:20]!r}: -1 to {LITE_EXPIRATION_MINUTES_MAX} minutes are possible",
-        )
-    return max(minutes, 0)
 
 
 def _document(ask: Ask) -> Mapping[str, Any]:

@@ -80,6 +80,7 @@ MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY", 
 # most 30 days.
 LITE_EXPIRATION_ATTRIBUTE = "lite.topic.expiration"
 LITE_EXPIRATION_MINUTES_MAX = 43_200
+_MINUTES = re.compile(r"-1|[0-9]{1,5}")
 
 # The most queues of a topic that are counted from a record, given to a new topic, or written to. A number in a foreign file
 # may be any of 32 bits; RocketMQ's own default is 8, and a shard with 65,536 queues has as many folders.
@@ -149,6 +150,20 @@ def lite_parent_of(queue: str) -> str:
 def lite_topic_of(queue: str) -> str:
     """The lite topic of a light queue that is known to be that of one."""
     return _lite_parts_of(queue)[1]
+
+
+def lite_expiration_minutes_of(text: str) -> int:
+    """The minutes that the attribute of a topic says; 0: never, which RocketMQ writes as -1.
+
+    Raises:
+        ValueError: it is no number of minutes.
+    """
+    minutes = int(text) if _MINUTES.fullmatch(text) else LITE_EXPIRATION_MINUTES_MAX + 1
+    if minutes > LITE_EXPIRATION_MINUTES_MAX:
+        raise ValueError(
+            f"{LITE_EXPIRATION_ATTRIBUTE} is {text[:20]!r}: -1 (never) to {LITE_EXPIRATION_MINUTES_MAX} minutes are possible"
+        )
+    return max(minutes, 0)
 
 
 def _lite_parts_of(queue: str) -> tuple[str, str]:

@@ -24,6 +24,7 @@ from store.format.topic import (
     has_light_units,
     is_system_group,
     is_system_topic,
+    lite_expiration_minutes_of,
     lite_parent_of,
     lite_queue_name,
     lite_topic_of,
@@ -299,3 +300,14 @@ def test_the_light_queue_of_a_lite_topic_names_its_parent() -> None:
     assert (lite_parent_of("%LMQ%$orders$chat-1"), lite_topic_of("%LMQ%$orders$chat-1")) == ("orders", "chat-1")
     for name in ("%LMQ%a", "%LMQ%a$b", "%LMQ%$orders", "%LMQ%$$b", "%LMQ%$orders$", "%LMQ%$a$b$c", "orders"):
         assert split_lite_queue(name) is None
+
+
+@pytest.mark.parametrize(("written", "minutes"), [("-1", 0), ("0", 0), ("15", 15), ("00015", 15), ("43200", 43_200)])
+def test_an_expiration_of_lite_topics_is_minutes_or_never(written: str, minutes: int) -> None:
+    assert lite_expiration_minutes_of(written) == minutes
+
+
+@pytest.mark.parametrize("written", ["", "-2", "43201", "99999", "1" * 5_000, "+5", "x", "1.5", " 5", "\u0661"])
+def test_an_expiration_that_is_no_number_of_minutes_is_refused_by_name(written: str) -> None:
+    with pytest.raises(ValueError, match=r"lite\.topic\.expiration .*43200 minutes"):
+        lite_expiration_minutes_of(written)

@@ -98,7 +98,7 @@ def test_a_topic_of_lite_topics_has_brokers_attributes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("written", "minutes"),
-    [("-1", 0), ("0", 0), ("15", 15), ("43200", 43_200), ("99999", 43_200), ("1" * 5_000, 0), ("x", 0), ("\u0661", 0)],
+    [("-1", 0), ("0", 0), ("15", 15), ("43200", 43_200), ("99999", 0), ("1" * 5_000, 0), ("x", 0), ("\u0661", 0)],
 )
 def test_an_expiration_that_a_broker_wrote_is_read_as_minutes_or_never(written: str, minutes: int) -> None:
     config = TopicConfig("Chats", 1, 1, attributes={"lite.topic.expiration": written})
