@@ -35,7 +35,7 @@ from store.files.mapped_files import MappedFileQueue
 from store.format.host import Host
 from store.format.message_id import UniqueKeyGenerator
 from store.format.record import BLANK_SIZE_BYTES
-from store.format.topic import REPLY_TOPIC_SUFFIX, validate_topic
+from store.format.topic import LITE_MESSAGE_TYPE, REPLY_TOPIC_SUFFIX, validate_topic
 from store.store_time import next_store_time
 
 if TYPE_CHECKING:
@@ -452,8 +452,9 @@ class AppendPath:
     def _add_topics(self, scanner: "RequestScanner", topics: Iterable[str]) -> None:
         with self._lock:
             for topic in topics:
-                # Replies are looked at one by one (message_check.py).
-                if self._topics.find(topic) is not None and not topic.endswith(REPLY_TOPIC_SUFFIX):
+                # Replies and messages of lite topics are looked at one by one (message_check.py).
+                is_watched = topic.endswith(REPLY_TOPIC_SUFFIX) or self._topics.message_type(topic) == LITE_MESSAGE_TYPE
+                if self._topics.find(topic) is not None and not is_watched:
                     scanner.add_topic(topic, self._topics.writable_queue_count(topic))
 
     def _begin_recent_keys(self) -> None:

@@ -348,6 +348,14 @@ class MessageChecker:
         if asked is not None and (LITE_TOPIC in asked or MULTI_DISPATCH in asked):
             light_queues = self._light_queues(message.topic, asked, "properties")
             _name_light_queues(asked, light_queues)
+        # A broker looks at no types, so what has the properties of its protocol is taken; RocketMQ's proxy refuses it, as this.
+        if LITE_TOPIC not in user_properties and self._topics.message_type(message.topic) == LITE_MESSAGE_TYPE:
+            raise InvalidMessageError(
+                f"the topic {message.topic[:TOPIC_NAME_SHOWN]} takes messages of lite topics, and this one names none, so no "
+                f"group would get it: give it the property {LITE_TOPIC}, or send it to another topic",
+                field="properties",
+                property=LITE_TOPIC,
+            )
         stored = f"{own}UNIQ_KEY\x01{unique_key}\x02".encode()
         return _Text(stored, unique_key, sharding_key, asked, priority, light_queues=light_queues)
 

@@ -111,6 +111,21 @@ def test_a_lite_topic_of_a_lite_parent_needs_no_setting_and_no_name_of_the_queue
                 append(log, message)
 
 
+def test_our_own_door_took_a_message_that_no_group_of_lite_topics_would_get(tmp_path: Path) -> None:
+    """Over remoting a broker takes it; RocketMQ's proxy refuses it. A topic may become LITE after its first messages."""
+    with open_twins(tmp_path) as twins:
+        twins.append(request_of(new_message()))
+        for log in (twins.fast, twins.plain):
+            log.opened.topic_commands.update("orders", TopicChange(message_type="LITE"))
+        for properties in ({}, {"colour": "red"}):
+            error, message, metadata = twins.append(request_of(new_message(properties=properties)))
+            assert (error, metadata["property"], metadata["index"]) == (InvalidMessageError, LITE, "0"), message
+        for taken in (new_message(properties={LITE: "chat-1"}), new_message(wire_properties=wire())):
+            assert twins.append(request_of(taken)).results
+        error, _, _ = twins.append(request_of(new_message()))  # other messages of the topic came meanwhile
+        assert error is InvalidMessageError
+
+
 def test_a_message_with_more_light_queues_than_its_properties_have_room_for_is_refused(tmp_path: Path) -> None:
     with open_log(tmp_path, enable_lmq=True, file_size_bytes=1 << 20) as log:
         with pytest.raises(InvalidMessageError, match="light queues"):
