@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         ConsumerGroupDetails,
         GroupMember,
         GroupQueue,
+        LiteGroup,
         QueryClient,
         ShardOutcome,
         Track,
@@ -217,6 +218,8 @@ def show_group(name: str, output: OutputFormat, address: str, timeout: float, cl
         print_rows("members", members, MEMBER_COLUMNS, output, dropped_first=["kind", "version", "address"])
         print_rows("queues", queues, LAG_COLUMNS[1:], output, dropped_first=LAG_DROPPED_FIRST)
         print(f"{details.retry_count} retries, {details.dead_letter_count} dead letters")
+        if details.settings.lite is not None:
+            print(bound_text(details.settings.lite))
         for each in lite:
             print(lite_text(each))
     else:
@@ -279,6 +282,16 @@ def _names(client: "QueryClient", topic: str, part: str, limit: int) -> tuple[li
 def _note_more(limit: int, *, has_more: bool) -> None:
     if has_more:
         warn(f"there are more than {limit} groups: choose with --group TEXT or --topic, or raise --limit")
+
+
+def bound_text(lite: "LiteGroup") -> str:
+    """What a group of lite topics is bound to, in one line."""
+    if lite.wildcard:
+        whose = "each client gets all of them"
+    else:
+        whose = "one belongs to its newest subscriber" if lite.exclusive else "subscribers share one"
+    quota = f", at most {lite.client_quota} for a client" if lite.client_quota > 0 and not lite.wildcard else ""
+    return f"bound to the lite topics of {lite.bind_topic}: {whose}{quota}"
 
 
 def lite_text(lite: dict[str, Any]) -> str:
@@ -379,6 +392,8 @@ def set_group(name: str, output: OutputFormat, address: str, timeout: float, **c
     with query_client(address, timeout) as client:
         group = client.update_consumer_group(name, **changes)
     print_rows("groups", [group_row(group)], GROUP_COLUMNS, output)
+    if output.is_table and group.lite is not None:
+        print(bound_text(group.lite))
     return Exit.FOUND
 
 

@@ -3,11 +3,14 @@
 import json
 import pathlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from cli.groups import bound_text
 from cli.main import main
+from reput_client import LiteGroup
 from tests.gateway.rocketmq.test_lite_consuming import lite_consumer, receive, send
 from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import wait_until
@@ -43,6 +46,8 @@ def test_lite_topics_and_their_groups_are_made_filled_listed_and_counted(stack: 
     assert (group["lite"]["bind_topic"], group["lite"]["client_quota"]) == ("Chats", 9)
     (group,) = rows("updateSubGroup", "-g", "readers", "--attributes", "+lite.sub.model=Exclusive", of="groups")
     assert (group["lite"]["bind_topic"], group["lite"]["exclusive"]) == ("Chats", True)
+    bound = "bound to the lite topics of Chats: one belongs to its newest subscriber, at most 9 for a client"
+    assert bound in reput("group", "update", "readers", "--consume")[1]
     code, _, err = reput("group", "update", "readers", "--lite-bind-topic", "Others")
     assert (code, "bound to Chats" in err) == (2, True)
     consumer = lite_consumer(stack, "readers", "Chats", "user-1", "user-2")
@@ -75,4 +80,22 @@ def test_lite_topics_and_their_groups_are_made_filled_listed_and_counted(stack: 
     assert reput("lite", "Chats", "--client", "c")[0] == 2
     assert reput("lite", "Chats", "--name", "nothing-like-it")[0] == 1
     assert "lite topics of Chats: 3 to consume" in reput("lag", "readers")[1]
-    assert "lite topics of Chats: 3 to consume" in reput("groups", "readers")[1]
+    shown = reput("groups", "readers")[1]
+    assert "lite topics of Chats: 3 to consume" in shown
+    assert bound in shown
+    code, _, err = reput("send", "-t", "Chats", "-b", "for nobody")
+    assert (code, "lite topics" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "text"),
+    [
+        ({}, "subscribers share one"),
+        ({"client_quota": -1}, "subscribers share one"),
+        ({"exclusive": True}, "one belongs to its newest subscriber"),
+        ({"exclusive": True, "wildcard": True, "client_quota": 5}, "each client gets all of them"),
+    ],
+)
+def test_a_line_says_what_a_group_of_lite_topics_is_bound_to(attributes: dict[str, Any], text: str) -> None:
+    plain = LiteGroup("Chats", False, False, 0, False, False)
+    assert bound_text(replace(plain, **attributes)) == f"bound to the lite topics of Chats: {text}"
