@@ -98,9 +98,9 @@ def real_server(work: pathlib.Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def reput_server(work: pathlib.Path) -> Iterator[Server]:
-    """Ours, likewise."""
-    with running_stack(work / "store") as stack:
+def reput_server(work: pathlib.Path, *flags: str) -> Iterator[Server]:
+    """Ours, likewise, with flags of `reput serve`."""
+    with running_stack(work / "store", *flags) as stack:
         yield ReputServer(stack)
 
 
