@@ -4,9 +4,10 @@ A slow watcher costs a bounded set of names and queues.
 """
 
 import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeVar
 
 from reput.consumer.v1.consumer_service_pb2 import (
     GroupTopic,
@@ -20,6 +21,8 @@ from reput.consumer.v1.consumer_service_pb2 import (
 NAME_COUNT_MAX = 10_000
 # Of one message to a watcher; gRPC takes 4 MiB.
 MESSAGE_BYTES_MAX = 1_000_000
+
+Row = TypeVar("Row")
 
 
 @dataclass(slots=True)
@@ -99,21 +102,25 @@ def _in_parts(message: WatchArrivalsResponse) -> Iterator[WatchArrivalsResponse]
         return
     queues = {row.topic: row for row in message.queues}
     for number in range(2):
-        topics, group_topics, member_groups, lite_clients, lost = (
-            each[len(each) // 2 :] if number else each[: len(each) // 2] for each in names
-        )
+        topics = _half(message.topics, number)
         yield from _in_parts(
             WatchArrivalsResponse(
                 topics=topics,
                 queues=[queues[topic] for topic in topics if topic in queues],
-                group_topics=group_topics,
+                group_topics=_half(message.group_topics, number),
                 all=message.all and not number,
-                member_groups=member_groups,
-                lite_clients=lite_clients,
-                lost_lite_topics=lost,
+                member_groups=_half(message.member_groups, number),
+                lite_clients=_half(message.lite_clients, number),
+                lost_lite_topics=_half(message.lost_lite_topics, number),
                 all_lite_clients=message.all_lite_clients and not number,
             )
         )
+
+
+def _half(rows: Sequence[Row], number: int) -> Sequence[Row]:
+    """The first half, number 0, or the rest."""
+    middle = len(rows) // 2
+    return rows[middle:] if number else rows[:middle]
 
 
 class Watcher:
