@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from reput_client import Completeness, Message, Page, QueryClient
+    from reput_client import Completeness, Message, Page, QueryClient, ServiceStatus
     from reput_client.querying.queries import After
     from reput_client.querying.query_client import Pages
 
@@ -67,6 +67,7 @@ def find(
             if matches or pages.completeness is Completeness.PARTIAL:
                 break
         messages = [client.with_body(match.message) for match in matches]
+        held = held_text(client) if not messages and pages.completeness is Completeness.COMPLETE else ""
     if not messages and (why := why_no_key(text.strip())):
         say_empty(why)
     return print_found(
@@ -80,7 +81,30 @@ def find(
         in_any_topic=True,
         matched_by=[match.matched_by.name.lower() for match in matches],
         outcomes=outcomes,
+        empty=f"no message found. {held}".rstrip(),
     )
+
+
+def held_text(client: "QueryClient") -> str:
+    """Which times the store holds, in a sentence; empty when it is not known, or the caller may not know it."""
+    from cli.times import iso_text, millis_of, moment_of
+    from reput_client import ReputClientError
+    from services.held_span import HELD, OLDER_GONE, held_span, log_spans
+
+    def newest_millis(row: "ServiceStatus") -> int | None:
+        return None if row.error or row.newest_store_time is None else millis_of(row.newest_store_time)
+
+    def first_millis(offset_msg_id: str, broker_name: str) -> int:
+        return millis_of(client.by_id(offset_msg_id, broker_name=broker_name).store_time)
+
+    try:
+        span = held_span(log_spans(client.status(), newest_millis), first_millis)
+    except ReputClientError:
+        return ""  # an extra of the answer
+    if span is None:
+        return ""
+    times = {"begin": iso_text(moment_of(span.oldest_millis)), "end": iso_text(moment_of(span.newest_millis))}
+    return HELD.format(**times) + f" {OLDER_GONE}" * span.has_removed
 
 
 def find_by_tag(

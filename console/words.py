@@ -8,6 +8,8 @@ its state in the same way. Other texts that come in English are translated by th
 import re
 from collections.abc import Mapping
 
+from markupsafe import Markup, escape
+
 from console.words_zh import CHINESE, ERRORS, PATTERNS, PROBLEM, PROBLEMS_BY_STATE, STATES
 
 ENGLISH = "en"
@@ -31,8 +33,10 @@ class Words:
         self._errors = _ERRORS[language]
 
     def __call__(self, text: str, **values: object) -> str:
-        """A text, with `{name}` replaced by values."""
+        """A text, with `{name}` replaced by values; one with HTML among them (`Markup`) is HTML."""
         translated = self._catalog.get(text, text)
+        if any(isinstance(value, Markup) for value in values.values()):
+            return escape(translated).format(**values)
         return translated.format(**values) if values else translated
 
     def reason(self, reason: str) -> str:

@@ -301,16 +301,26 @@ def _first(package: Package) -> str:
     )
 
 
+# The script shows the button where a page may write to the clipboard; it copies the line before it.
+COPY_LINE = "{% endraw %}{{ copy_line() }}{% raw %}"
+COPY_MACRO = (
+    '{% macro copy_line() %}<button type="button" class="copy" data-copy-line data-copied="{{ t(\'Copied\') }}" '
+    'lang="{{ html_language }}" hidden>{{ t("Copy") }}</button>{% endmacro %}'
+)
+
+
 def console_page() -> str:
     """The gateway's page as a Jinja template of the console; what looks like a template's mark stays text."""
     found = packages()
     parts = []
     for rpc in found["gateway"].rpcs:
-        lines = "\n".join(rpc.lines())
+        lines = "".join(
+            f'<div class="line"><pre tabindex="0"><code>{html.escape(line)}</code></pre>{COPY_LINE}</div>'
+            for line in rpc.lines()
+        )
         parts.append(
             f'<section id="{rpc.name}"><h2>{rpc.name}</h2><p>{_marked(rpc.comment)}</p>'
-            f'<pre tabindex="0"><code>{html.escape(rpc.signature())}</code></pre>'
-            f'<pre tabindex="0"><code>{html.escape(lines)}</code></pre></section>'
+            f'<pre tabindex="0"><code>{html.escape(rpc.signature())}</code></pre>{lines}</section>'
         )
     parts.append("<h2>Messages and enums</h2>")
     for name in ("gateway", "message"):
@@ -327,7 +337,8 @@ def console_page() -> str:
     links = " · ".join(f'<a href="#{rpc.name}">{rpc.name}</a>' for rpc in found["gateway"].rpcs)
     body = "\n".join([f'<div lang="en"><nav aria-label="RPCs"><p>{links}</p></nav>', *parts, "</div>"])
     return (
-        '{% extends "layout.html" %}{% block title %}API{% endblock %}{% block main %}{% raw %}\n<h1>API</h1>\n'
+        '{% extends "layout.html" %}' + COPY_MACRO + "{% block title %}API{% endblock %}{% block main %}"
+        "{% raw %}\n<h1>API</h1>\n"
         f"{body}\n{{% endraw %}}{{% endblock %}}\n"
     )
 

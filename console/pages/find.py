@@ -9,8 +9,8 @@ page has the page token (`page`) and two facts about earlier pages that are not 
 (`partial`), or one of a key with `#` had matches (`matched`). The script continues until the page is full: it requests only
 the result (`part=result`) and gives the number of rows that it has (`have`).
 
-A result without a message says which store times the store holds (`held_span`). Explain shows the work of the same query in
-each shard: index files, candidates, and why candidates were rejected.
+A result without a message says which store times the store holds (`services/held_span.py`). Explain shows the work of the same
+query in each shard: index files, candidates, and why candidates were rejected.
 """
 
 import json
@@ -27,9 +27,8 @@ from console.parts.message_row import MessageRow, message_row
 from console.question import LAST_SECONDS, Question, parse_tags
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
+from services.held_span import HELD, OLDER_GONE, HeldSpan, held_span, log_spans
 from store.errors import InvalidArgumentError, PermissionDeniedError, StoreError, TopicNotFoundError
-from store.format.host import Host
-from store.format.message_id import encode_offset_msg_id
 
 # Of further ranges only the number is shown.
 SHOWN_RANGE_COUNT = 12
@@ -151,7 +150,7 @@ def find_page(calls: Calls, question: Question) -> Page:
     template = "find.html" if part == "all" or found is None else "find_result.html"
     values = _values(question, mode, found, took_millis)
     if found is not None and not found.rows and not found.next_href and "page" not in asked:
-        values["held"] = held_span(calls)
+        values["held"] = held_by(calls)
         values["other_cases"], values["prefix_href"] = _next_steps(question, mode)
     return Page(template, values, answer)
 
@@ -200,6 +199,7 @@ def _values(question: Question, mode: str, found: Found | None, took_millis: flo
         "took_millis": took_millis,
         "is_first_page": "page" not in given,
         "held": None,
+        "held_texts": (HELD, OLDER_GONE),
         "other_cases": [],
         "prefix_href": "",
         "first_href": question.link("/", page=None, **STEP_PARAMETERS, **BEFORE_PARAMETERS),
@@ -384,52 +384,27 @@ ASKING: dict[str, Callable[[Calls, Question], Found]] = {
 
 # An optional line of a page: it may cost this much of the page's time.
 CALL_SECONDS_MAX = 0.2
-SHARD_COUNT_MAX = 8
-# The gateway reads the offset of an id and never dials its address.
-_ANY_HOST = Host("127.0.0.1", 10911)
 
 
-@dataclass(frozen=True, slots=True)
-class HeldSpan:
-    """The store times of the messages in the log.
-
-    Attributes:
-        oldest_millis: of the first one.
-        newest_millis: of the last one.
-        has_removed: whether older messages were there and retention removed them.
-    """
-
-    oldest_millis: int
-    newest_millis: int
-    has_removed: bool
-
-
-def held_span(calls: Calls) -> HeldSpan | None:
-    """The span of all shards; None when it is not known, or the caller may not know it."""
+def held_by(calls: Calls) -> HeldSpan | None:
+    """The store times that the store holds; None when they are not known, or the caller may not know them."""
     if not calls.sees_store:
         return None
+
+    def newest_millis(row: Any) -> int | None:
+        is_known = not row.HasField("error") and row.HasField("newest_store_time")
+        return int(row.newest_store_time.ToMilliseconds()) if is_known else None
+
+    def first_millis(offset_msg_id: str, broker_name: str) -> int:
+        request = pb.QueryMessageByIdRequest(offset_msg_id=offset_msg_id, broker_name=broker_name)
+        message = calls.ask(calls.gateway.QueryMessageById, request, CALL_SECONDS_MAX).message
+        return int(message.store_time.ToMilliseconds())
+
     try:
         services = calls.ask(calls.gateway.GetStatus, pb.GetStatusRequest(), CALL_SECONDS_MAX).services
-        logs = [row for row in services if row.service == "commitlog"]
-        if not logs or len(logs) > SHARD_COUNT_MAX:
-            return None
-        filled = [row for row in logs if row.log_end_offset > row.log_first_offset]
-        if not filled or any(row.HasField("error") or not row.HasField("newest_store_time") for row in filled):
-            return None
-        oldest = min(_first_store_millis(calls, row) for row in filled)
+        return held_span(log_spans(services, newest_millis), first_millis)
     except StoreError:
         return None
-    newest = max(row.newest_store_time.ToMilliseconds() for row in filled)
-    return HeldSpan(oldest, newest, any(row.log_first_offset > 0 for row in filled))
-
-
-def _first_store_millis(calls: Calls, log: Any) -> int:
-    """The store time of the first record in a log."""
-    request = pb.QueryMessageByIdRequest(
-        offset_msg_id=encode_offset_msg_id(_ANY_HOST, log.log_first_offset), broker_name=log.broker_name
-    )
-    message = calls.ask(calls.gateway.QueryMessageById, request, CALL_SECONDS_MAX).message
-    return int(message.store_time.ToMilliseconds())
 
 
 EXPLAINED_MODES = ("find", "key", "unique", "id", "offset")

@@ -53,11 +53,11 @@ addEventListener("pageshow", () => {
 
 // Copy buttons, where the browser lets a page write to the clipboard: over HTTPS and on this machine.
 if (navigator.clipboard) {
-  for (const button of document.querySelectorAll("[data-copy]")) {
+  for (const button of document.querySelectorAll("[data-copy], [data-copy-line]")) {
     const label = button.textContent;
     button.hidden = false;
     button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(button.dataset.copy);
+      await navigator.clipboard.writeText(button.dataset.copy ?? button.previousElementSibling.textContent);
       button.textContent = button.dataset.copied;
       setTimeout(() => (button.textContent = label), 1500);
     });
@@ -84,11 +84,64 @@ for (const form of document.querySelectorAll("[data-upload]")) {
   });
 }
 
-// The time in the reader's own zone, as the tooltip of each time.
+// Times come in UTC. They are shown, and typed, in the browser's zone, or in UTC where the reader chose that; the other one is
+// the tooltip. URLs and answers always have UTC.
+const BROWSER_ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone || "local";
+const keptZone = () => {
+  try {
+    return localStorage.getItem("zone");
+  } catch {
+    return null; // a browser without storage
+  }
+};
+const inUtc = BROWSER_ZONE === "UTC" || keptZone() === "utc";
+const utcText = (moment) => moment.toISOString().replace("T", " ").replace("Z", "");
+const localText = (moment) => utcText(new Date(moment.getTime() - moment.getTimezoneOffset() * 60000));
+const showZone = () => {
+  if (inUtc) return;
+  for (const each of document.querySelectorAll("time:not([title]), title[data-time]")) {
+    const moment = new Date(each.dateTime || each.dataset.time);
+    if (Number.isNaN(moment.getTime())) continue;
+    if (each.dateTime) each.title = `${utcText(moment)} UTC`;
+    else delete each.dataset.time;
+    each.textContent = each.textContent.replace(utcText(moment), localText(moment));
+  }
+  for (const name of document.querySelectorAll("[data-zone]")) {
+    if (name.textContent !== BROWSER_ZONE) name.textContent = BROWSER_ZONE;
+  }
+};
 document.addEventListener("mouseover", (event) => {
   const time = event.target.closest("time");
   if (time && !time.title) time.title = new Date(time.dateTime).toLocaleString();
 });
+showZone();
+if (!inUtc) {
+  new MutationObserver(showZone).observe(document.body, { childList: true, subtree: true });
+  for (const field of document.querySelectorAll("input[type=datetime-local]")) {
+    const given = new Date(`${field.defaultValue}Z`);
+    // A field that the browser filled again has what was typed.
+    if (field.value === field.defaultValue && !Number.isNaN(given.getTime())) {
+      field.value = localText(given).replace(" ", "T").slice(0, field.defaultValue.length);
+    }
+    field.form.addEventListener("formdata", (event) => {
+      const typed = event.formData.get(field.name);
+      // As many digits as were typed: a minute as the end of a window means all of it.
+      if (typed) event.formData.set(field.name, new Date(typed).toISOString().slice(0, typed.length));
+    });
+  }
+}
+for (const button of document.querySelectorAll("[data-zone-switch]")) {
+  button.hidden = BROWSER_ZONE === "UTC";
+  if (!inUtc) button.textContent = button.dataset.zoneOther;
+  button.addEventListener("click", () => {
+    try {
+      localStorage.setItem("zone", inUtc ? "browser" : "utc");
+    } catch {
+      return; // a browser without storage
+    }
+    location.reload();
+  });
+}
 
 // Changing parts: fetched again while the page is visible.
 for (const part of document.querySelectorAll("[data-live]")) {

@@ -378,6 +378,10 @@ class ServiceStatus:
         followed_lag_bytes: what a broker has written and is not shown yet (commitlog that follows or mirrors one);
             None: not known.
         followed_lag_seconds: how old the newest record is that is shown, while something is not (the same); else None.
+        newest_store_time: of the newest record in the log (commitlog) or built (builders); None: there is none.
+        disk_total_bytes: size of the disk under the log (commitlog only).
+        disk_free_bytes: what may still be written to it (commitlog only).
+        disk_level: `ok`, `clean`, `clean-forcibly` or `full`; empty while recovering (commitlog only).
     """
 
     broker_name: str
@@ -409,6 +413,10 @@ class ServiceStatus:
     broker_address: str = ""
     followed_lag_bytes: int | None = None
     followed_lag_seconds: float | None = None
+    newest_store_time: datetime | None = None
+    disk_total_bytes: int = 0
+    disk_free_bytes: int = 0
+    disk_level: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -513,12 +521,14 @@ def statuses_of(response: pb.GetStatusResponse) -> tuple[ServiceStatus, ...]:
         "nameservers",
         "followed_lag_bytes",
         "followed_lag_seconds",
+        "newest_store_time",
     )
     plain = [each.name for each in dataclasses.fields(ServiceStatus) if each.name not in made]
     return tuple(
         ServiceStatus(
             error=error_or_none(row),
             oldest_due_time=time_or_none(row, "oldest_due_time"),
+            newest_store_time=time_or_none(row, "newest_store_time"),
             replicas=tuple(
                 ReplicaStatus(
                     one.replica,

@@ -16,6 +16,7 @@ from consumer_svc.delivering.groups import _problems
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.following import follower_process
+from services.held_span import HELD, OLDER_GONE
 
 ROOT = Path(console.__file__).parent
 TEXT = re.compile(r"""\b(?:t|words)\(\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
@@ -25,7 +26,7 @@ PLACEHOLDER = re.compile(r"\{(\w+)\}")
 def texts() -> set[str]:
     sources = [*ROOT.glob("templates/*.html"), *ROOT.rglob("*.py")]
     found = (match for path in sources for match in TEXT.finditer(path.read_text(encoding="utf-8")))
-    return {(match[1] or match[2]).replace("\\'", "'") for match in found}
+    return {(match[1] or match[2]).replace("\\'", "'") for match in found} | {HELD, OLDER_GONE}
 
 
 def test_every_text_of_the_pages_has_its_chinese_and_no_chinese_is_left_over() -> None:

@@ -4,7 +4,9 @@ import itertools
 import json
 import re
 import urllib.request
+from datetime import datetime
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -448,3 +450,37 @@ def test_ids_and_keys_are_copied_by_a_button(stack, paths, open_page) -> None:
         assert page.evaluate("navigator.clipboard.readText()") == wanted
         assert wanted in page.locator("dl.facts-list").first.inner_text()
     assert page.locator("button[data-copy]").count() >= 3
+
+
+def test_times_are_those_of_the_browsers_zone_and_urls_have_utc(stack, open_page) -> None:
+    page = open_page(timezone_id="Asia/Kolkata")
+    page.goto(url(stack, "/?mode=key&topic=Many&key=hit&begin=2020-01-01T00:00&end=2096-01-01T00:00"))
+    time = page.locator(".messages time").first
+    utc = time.get_attribute("datetime")
+    in_zone = datetime.fromisoformat(utc).astimezone(ZoneInfo("Asia/Kolkata"))
+
+    assert time.text_content() == in_zone.isoformat(" ", "milliseconds").removesuffix("+05:30")
+    assert page.locator("footer [data-zone]").text_content() in ("Asia/Kolkata", "Asia/Calcutta")
+    assert page.locator("[name=begin]").input_value() == "2020-01-01T05:30"
+    page.locator("[name=begin]").fill("2020-01-01T06:30")
+    page.locator("form.fields button.primary").click()
+    page.wait_for_url("**begin=2020-01-01T01%3A00**")
+    assert "end=2096-01-01T00%3A00" in page.url
+
+    page.locator("[data-zone-switch]").click()
+    page.wait_for_function("document.querySelector('footer [data-zone]').textContent === 'UTC'")
+    assert page.locator(".messages time").first.text_content() == utc.replace("T", " ").removesuffix("Z")
+    assert page.locator("[name=begin]").input_value() == "2020-01-01T01:00"
+
+
+def test_each_line_of_the_api_is_copied_by_a_button(stack, open_page) -> None:
+    page = open_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(url(stack, "/api"))
+    lines = page.locator("#AppendMessageStream .line")
+
+    lines.nth(0).locator("button").click()
+    page.wait_for_function("navigator.clipboard.readText().then((text) => text.startsWith('grpcurl '))")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert copied == lines.nth(0).locator("code").text_content()
+    assert copied.endswith("reput.gateway.v1.GatewayService/AppendMessageStream")
