@@ -1,8 +1,9 @@
 """Answers on stdout: tables for people; JSON, JSON lines, CSV and lines by a pattern for programs.
 
 Tables fit the terminal: an id is never folded and never cut. A table that is too wide loses columns, in the order that its
-caller gives, and says so on stderr. One that is still too wide becomes a block of lines for each row. In a pipe, in a file and
-with `-o wide` every column is there and no line is folded.
+caller gives, and says so on stderr. One that is still too wide becomes a block of lines for each row. In a pipe and in a file a
+table without free text has every column, because `awk` takes it apart by its blanks. One with free text (bodies) can only be
+read by people there: it is as on a terminal of 120 columns, or of COLUMNS. `-o wide` has every column and folds no line.
 
 Work of known size has a progress bar on stderr.
 """
@@ -15,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cli.exits import note, say_empty, warn
+from cli.exits import say_empty, warn
 from cli.options import OutputFormat
 from cli.terminal import json_safe, neutralise, one_line
 
@@ -209,6 +210,8 @@ def _csv_text(value: object) -> str:
 
 
 CELL_CHARACTERS_MAX = 72
+# What logs and pagers show on one line.
+WIDTH_WITHOUT_TERMINAL = 120
 # Names of columns that are copied: a part of such a value is worth nothing.
 WHOLE_SUFFIXES = ("_id", "_key", "_handle", "_token")
 # Least characters of a column that may be cut: the first while other columns can be left out, the second when none can.
@@ -230,13 +233,14 @@ def print_table(
         columns: their names.
         rows: a cell for each column.
         dropped_first: columns that a narrow terminal does not show, the first one dropped first.
-        may_be_cut: the column with free text, of which a narrow terminal shows only the beginning.
+        may_be_cut: the column with free text, of which a narrow table shows only the beginning.
         wide: every column whole, however long the lines are.
     """
     cells = [[_cell_text(name, cell, wide=wide) for name, cell in zip(columns, row, strict=True)] for row in rows]
     shown = list(columns)
-    is_narrowed = not wide and sys.stdout.isatty()
-    available = shutil.get_terminal_size().columns if is_narrowed else _width(shown, columns, cells)
+    is_narrowed = not wide and (sys.stdout.isatty() or may_be_cut in columns)
+    size = shutil.get_terminal_size() if sys.stdout.isatty() else shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 0))
+    available = size.columns if is_narrowed else _width(shown, columns, cells)
     left_out = [name for name in dropped_first if name in columns]
     dropped: list[str] = []
     while (over := _width(shown, columns, cells) - available) > 0:
@@ -255,7 +259,8 @@ def print_table(
     console = _console(_width(shown, columns, cells) + GAP)
     console.print(_table(shown, columns, cells), soft_wrap=True)
     if dropped:
-        note(f"not shown: {', '.join(dropped)}; -o wide shows all")
+        # Also where stderr is no terminal: a reader of a log cannot know the columns.
+        warn(f"not shown: {', '.join(dropped)}; -o wide shows all")
 
 
 def print_block(names: Sequence[str], values: Sequence[str]) -> None:

@@ -116,6 +116,28 @@ def test_a_pipe_gets_every_column_on_one_line_and_ids_whole(capsys):
     assert len(shown.splitlines()) == 3
 
 
+def test_a_table_of_messages_was_230_columns_wide_in_a_pipe(monkeypatch, capsys):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    print_message_table([ROW | {"body": "b" * 200}] * 2, with_topic=True)
+    shown, said = map(plain, capsys.readouterr())
+
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 120
+    assert OFFSET_ID in shown
+    assert "not shown: " in said
+    monkeypatch.setenv("COLUMNS", "300")
+    print_message_table([ROW], with_topic=True)
+    assert plain(capsys.readouterr().out).split()[-1] != "…"
+
+
+def test_a_table_without_free_text_keeps_every_column_in_a_pipe(capsys):
+    columns = [f"column_{number:02}" for number in range(20)]
+    print_table(columns, [range(20)], dropped_first=columns[1:])
+    header, _, row = plain(capsys.readouterr().out).splitlines()
+
+    assert header.split() == columns
+    assert row.split() == [str(number) for number in range(20)]
+
+
 def test_an_empty_answer_says_so_and_leaves_stdout_empty(capsys):
     for output in (OutputFormat.TABLE, OutputFormat.WIDE, OutputFormat.JSONL):
         print_rows("dead_letters", [], ["a"], output)
