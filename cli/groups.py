@@ -3,7 +3,7 @@
 """
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -156,7 +156,7 @@ def show_lag(
             if with_clients:
                 of_group = [row | {"clients": clients_of(details.members, row["topic"])} for row in of_group]
             rows += of_group
-            totals.append(_total(each, details, of_group, topic))
+            totals.append(total_row(each, details, of_group, topic))
             if any(row["lag"] < 0 for row in of_group):
                 problems += [f"{each}: {problem}" for problem in details.problems]
     if output is OutputFormat.JSON:
@@ -299,7 +299,10 @@ def lite_text(lite: dict[str, Any]) -> str:
     return f"of {lite['lite_topic_count']} lite topics of {lite['topic']}: {lite['lag_count']} to consume"
 
 
-def _total(name: str, details: "ConsumerGroupDetails", rows: list[dict[str, Any]], topic: str) -> dict[str, Any]:
+def total_row(
+    name: str, details: "ConsumerGroupDetails", rows: "Sequence[dict[str, Any]]", topic: str = ""
+) -> dict[str, Any]:
+    """The sums over the queues of a group, which are rows of `lag_row`, and over its lite topics."""
     lite = [asdict(each) for each in details.lite_topics if topic in ("", each.topic)]
     of_lite: dict[str, Any] = {"lite_topics": lite} if lite else {}
     return {

@@ -26,6 +26,7 @@ VERBS = {
     "groups": ("cli.groups", "groups"),
     "lag": ("cli.groups", "lag"),
     "lite": ("cli.lite", "lite"),
+    "top": ("cli.top", "top"),
     "reset-offset": ("cli.groups", "reset_offset"),
     "tail": ("cli.tail", "tail"),
     "consume": ("cli.consume", "consume"),
