@@ -17,7 +17,7 @@
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -247,7 +247,7 @@ class Appender:
         last_store_time_millis: int,
         queue_offsets: Mapping[QueueKey, int],
         batch_topics: Mapping[str, int],
-        light: Mapping[str, tuple[int, int]],
+        light: Iterable[Mapping[str, tuple[int, int]]],
     ) -> None:
         """Makes bytes of `write_copy` part of the log.
 
@@ -257,12 +257,14 @@ class Appender:
             last_store_time_millis: the greatest store time among the new records.
             queue_offsets: the next offset of each queue that has grown.
             batch_topics: topics that have an inner batch among the new records, each with the offset of the last one.
-            light: light queues that have grown, each with its next position and the offset of its newest record (bytes).
+            light: light queues that have grown, each with its next position and the offset of its newest record (bytes);
+                in parts, in the order of the log.
         """
         with self._lock:
             self._queue_offsets.update(queue_offsets)
             self.batch_topics.update(batch_topics)
-            self._light.update(light)
+            for part in light:
+                self._light.update(part)
             self.last_record = last_record or self.last_record
             self._note_time(max(self.last_store_time_millis, last_store_time_millis))
             self.end_offset = end_offset

@@ -15,7 +15,7 @@
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
 from commitlog_svc.append.appender import Appender
@@ -30,6 +30,10 @@ from store.walk.checks import FullCheck
 from store.walk.cursor import OneFile, PieceBuffer, RecordCursor
 from store.walk.record_runs import RunCheck, note_batch_topics, note_light_places, note_next_offsets
 from store.walk.record_search import LogBytes
+
+# Light queues that are kept of bytes that are no part of the log yet, some 300 bytes each. A file of a hostile log may name a
+# hundred million.
+LIGHT_QUEUE_COUNT_MAX = 200_000
 
 Settled = Callable[[int, int, Mapping[QueueKey, int], Set[str]], None]
 
@@ -161,7 +165,7 @@ class LogCopy:
                 walk.last_store_time_millis,
                 walk.queue_offsets,
                 walk.batch_topics,
-                walk.light,
+                walk.light_parts(self._files),
             )
             self._on_settled(walk.end_offset, walk.last_store_time_millis, walk.queue_offsets, walk.batch_topics.keys())
 
@@ -225,7 +229,8 @@ class _Walk:
         last_store_time_millis: the greatest store time; 0 without a record.
         queue_offsets: the next offset of each queue of these records.
         batch_topics: the topics of inner batches among them, each with the commit-log offset of the last one.
-        light: light queues that have grown, each with its next position and the offset of its newest record (bytes).
+        light: light queues that have grown, each with its next position and the offset of its newest record (bytes); None
+            when there are more than LIGHT_QUEUE_COUNT_MAX.
         may_go_on: whether the bytes behind the last one can be the first ones of another record.
         damage: what is wrong there, if they cannot.
     """
@@ -235,16 +240,17 @@ class _Walk:
         cursor = RecordCursor(files, begin_offset, RunCheck(full), end_offset=limit_offset, read=PieceBuffer().read)
         self.queue_offsets: dict[QueueKey, int] = {}
         self.batch_topics: dict[str, int] = {}
-        self.light: dict[str, tuple[int, int]] = {}
-
-        def note_light(queue: str, next_offset: int, commit_log_offset: int) -> None:
-            if next_offset >= self.light.get(queue, (0,))[0]:
-                self.light[queue] = (next_offset, commit_log_offset)
-
+        light = _LightPart()
+        self.light: dict[str, tuple[int, int]] | None = light.places
+        self._begin_offset = begin_offset
         for taken in cursor:
             note_next_offsets(taken, self.queue_offsets)
             note_batch_topics(taken, self.batch_topics)
-            note_light_places(taken, note_light)
+            if self.light is not None:
+                note_light_places(taken, light.note)
+                if light.is_full:
+                    light.places = {}
+                    self.light = None
         self.end_offset, self.last_record = cursor.offset, full.last_record
         self.last_store_time_millis = full.last_store_time_millis
         self.damage = cursor.damage
@@ -253,3 +259,40 @@ class _Walk:
             self.may_go_on = left_bytes < BLANK_SIZE_BYTES
         else:
             self.may_go_on = left_bytes < HEADER_BYTES_MAX or isinstance(cursor.why, IncompleteRecordError)
+
+    def light_parts(self, files: LogBytes) -> Iterator[Mapping[str, tuple[int, int]]]:
+        """`light`, or where there is too much for it, the same in parts: the records of `files` are walked again."""
+        if self.light is not None:
+            yield self.light
+            return
+        check = RunCheck(FullCheck(None))
+        part = _LightPart()
+        for taken in RecordCursor(
+            files, self._begin_offset, check, end_offset=self.end_offset, read=PieceBuffer().read
+        ):
+            note_light_places(taken, part.note)
+            if part.is_full:
+                yield part.places
+                part.places = {}
+        yield part.places
+
+
+class _LightPart:
+    """Light queues that have grown in some records.
+
+    Attributes:
+        places: the next position of each, and the offset of its newest record (bytes).
+    """
+
+    def __init__(self) -> None:
+        self.places: dict[str, tuple[int, int]] = {}
+
+    def note(self, queue: str, next_offset: int, commit_log_offset: int) -> None:
+        """A record has a unit in a light queue."""
+        if next_offset >= self.places.get(queue, (0,))[0]:
+            self.places[queue] = (next_offset, commit_log_offset)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is to be used before more is noted. The records of one piece may go beyond the limit."""
+        return len(self.places) > LIGHT_QUEUE_COUNT_MAX

@@ -4,6 +4,7 @@ import random
 import shutil
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ import pytest
 from commitlog_svc.append.topics.light_offsets import TABLE_COUNT, LightJournal, LightOffsets
 from commitlog_svc.append.topics.topics import TopicChange
 from commitlog_svc.commit_log import CommitLog
+from commitlog_svc.replication import log_copy
 from commitlog_svc.replication.log_copy import CopiedFile
 from reput.message.v1.message_pb2 import NewMessage
 from store.derive.queue_placement import light_position_max
 from store.errors import InvalidMessageError, LightQueueLimitError
 from store.files.file_system import RealFileSystem
+from store.files.mapped_files import MappedFile
 from store.format.record import Record
 from store.format.topic import lite_queue_name
+from store.walk.cursor import OneFile, RecordCursor
 from store.walk.record_runs import light_places_of
 from tests.commitlog_svc.internal import all_records, append_internal, internal_record
 from tests.commitlog_svc.support import append, new_message, open_log
@@ -292,8 +296,11 @@ def test_a_forgotten_queue_goes_on_behind_its_old_end(tmp_path: Path) -> None:
     assert [text for _, text in texts(records)] == ["5", "5", "1", "5"]
 
 
-@pytest.mark.parametrize("piece_bytes", [100, 1 << 20])
-def test_a_replica_that_leads_goes_on_behind_the_positions_of_its_leader(tmp_path: Path, piece_bytes: int) -> None:
+@pytest.mark.parametrize(("piece_bytes", "kept_count_max"), [(100, 100), (1 << 20, 100), (1 << 20, 5), (1 << 20, 0)])
+def test_a_replica_that_leads_goes_on_behind_the_positions_of_its_leader(
+    tmp_path: Path, piece_bytes: int, kept_count_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_copy, "LIGHT_QUEUE_COUNT_MAX", kept_count_max)
     with open_log(tmp_path / "leader", enable_lmq=True) as log:
         for number in range(60):
             append(log, to_queues("%LMQ%a", f"%LMQ%{number % 5}"), new_message())
@@ -349,6 +356,33 @@ def test_a_position_that_a_sender_made_up_hid_all_that_came_to_its_light_queue_l
         assert texts(stored(log, to_queues("%LMQ%a"))) == [("%LMQ%a", "5")]
 
 
+def test_a_copied_file_kept_the_names_of_all_its_light_queues_before_it_was_part_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hostile one of 1 GiB may name a hundred million."""
+    with open_log(tmp_path, enable_lmq=True, file_size_bytes=1 << 20) as log:
+        for number in range(300):
+            names = f"%LMQ%a,%LMQ%{number}"
+            append(log, new_message(bytes(1000), wire_properties=wire(**{DISPATCH: names}), queue_id=0))
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    size_bytes = path.stat().st_size
+    whole = CopiedFile(RealFileSystem(), path, 0, size_bytes).walk.light
+    assert whole is not None
+    assert len(whole) == 301
+    monkeypatch.setattr(log_copy, "LIGHT_QUEUE_COUNT_MAX", 100)
+    monkeypatch.setattr(log_copy, "RecordCursor", partial(RecordCursor, piece_bytes=1 << 16))
+    walk = CopiedFile(RealFileSystem(), path, 0, size_bytes).walk
+    assert walk.light is None
+    file = MappedFile(RealFileSystem(), path, 0, size_bytes, writable=False)
+    parts = list(walk.light_parts(OneFile(file)))
+    file.close()
+    assert max(map(len, parts)) < 200, "the limit, and the names of a piece"
+    merged: dict[str, tuple[int, int]] = {}
+    for part in parts:
+        merged |= part
+    assert merged == whole
+
+
 def test_light_queues_began_at_0_again_in_a_log_that_came_without_its_first_records(tmp_path: Path) -> None:
     """A replica that joins late, and a store without its journal: groups have positions that were given before."""
     with open_log(tmp_path / "source", enable_lmq=True, file_size_bytes=1 << 16) as log:
@@ -365,7 +399,7 @@ def test_light_queues_began_at_0_again_in_a_log_that_came_without_its_first_reco
         with open_log(tmp_path / root, enable_lmq=True, file_size_bytes=1 << 16) as log:
             if root == "replica":
                 log.opened.appender.write_copy(first, data)
-                log.opened.appender.take_copied(end, last_record, 1, {}, {}, {})
+                log.opened.appender.take_copied(end, last_record, 1, {}, {}, ())
             append(log, new_message())
             log._safe_points.write()
             copy_open_store(tmp_path / root, tmp_path / f"killed-{root}")
