@@ -186,12 +186,12 @@ class CommitLogClient(ServiceClient):
             OffsetOutOfRangeError: the offset is outside the log.
             RecordCorruptedError: the bytes there are damaged.
         """
-        request = pb.GetMessageRequest(commit_log_offset=commit_log_offset)
         began = time.monotonic()
-        record = self._files.read(commit_log_offset, timeout_seconds)
-        if record is not None and record.store_size_bytes <= FILE_READ_BYTES_MAX:
-            return convert.stored_message(record, self._files.broker_name)
+        found = self._read(commit_log_offset, timeout_seconds)
+        if found is not None and found.store_size_bytes <= FILE_READ_BYTES_MAX:
+            return found
         mark = self._files.mark()
+        request = pb.GetMessageRequest(commit_log_offset=commit_log_offset)
         response = self.call(rpc.GET_MESSAGE, request, timeout_seconds - (time.monotonic() - began))
         self._files.learn(mark, response.message.commit_log_offset + response.message.store_size_bytes)
         return response.message
@@ -317,13 +317,25 @@ class CommitLogClient(ServiceClient):
         body_bytes_left = body_bytes_max if body_bytes_max > 0 else BODY_BYTES_DEFAULT
         size_bytes_left = FILE_READ_BYTES_MAX
         for commit_log_offset in commit_log_offsets:
-            record = self._files.read(commit_log_offset, timeout_seconds)
-            if record is None:
+            message = self._read(commit_log_offset, timeout_seconds)
+            if message is None:
                 return None
-            size_bytes_left -= record.store_size_bytes
+            size_bytes_left -= message.store_size_bytes
             if size_bytes_left < 0:
                 return None
-            omit_bodies = omit_bodies or len(record.body) > body_bytes_left
-            messages.append(convert.stored_message(record, self._files.broker_name, omit_body=omit_bodies))
-            body_bytes_left -= 0 if omit_bodies else len(record.body)
+            body_size_bytes = len(message.body)
+            omit_bodies = omit_bodies or body_size_bytes > body_bytes_left
+            if omit_bodies and body_size_bytes:
+                message.body = b""
+                message.body_omitted = True
+            body_bytes_left -= 0 if omit_bodies else body_size_bytes
+            messages.append(message)
         return messages
+
+    def _read(self, commit_log_offset: int, timeout_seconds: float) -> message_pb2.StoredMessage | None:
+        """The record at an offset, from the log's files; None when the service has to be asked."""
+        message = self._encoder.message(commit_log_offset, timeout_seconds)
+        if message is None:  # what is not ordinary
+            record = self._files.read(commit_log_offset, timeout_seconds)
+            message = None if record is None else convert.stored_message(record, self._files.broker_name)
+        return message

@@ -1,4 +1,4 @@
-"""Runs of records of a queue as the bytes of messages, by `messages_kernel.py` from the files of `log_files.py`.
+"""Records as the bytes of messages, by `messages_kernel.py` from the files of `log_files.py`: runs of a queue, and single ones.
 
 A pull of 1,000 messages makes as few objects as one of 10. What is not ordinary is left to the plain path, record by record.
 """
@@ -99,6 +99,38 @@ class RecordEncoder:
     def __init__(self, files: LogFiles) -> None:
         self._files = files
         self._kept: deque[_Buffers] = deque(maxlen=BUFFERS_KEPT_MAX)
+        self._tail = "", b""
+
+    def message(self, commit_log_offset: int, timeout_seconds: float) -> StoredMessage | None:
+        """The message that starts at an offset; None without the kernel, or when the plain path has to read it.
+
+        Args:
+            commit_log_offset: in bytes.
+            timeout_seconds: for a file that has to be handed over first.
+        """
+        kernel = loading.load(KERNEL)
+        part = None if kernel is None else self._files.part(commit_log_offset, timeout_seconds)
+        if kernel is None or part is None:
+            return None
+        buffers = self._take_buffers(kernel)
+        try:
+            size_bytes = kernel.encode_one(
+                buffers.kernels, part.fd, part.file_offset, part.end_offset, commit_log_offset, self._tail_now()
+            )
+            if not size_bytes or not part.has_name():
+                return None
+            return StoredMessage.FromString(bytes(buffers.target[:size_bytes]))
+        finally:
+            self._kept.append(buffers)
+
+    def _tail_now(self) -> bytes:
+        """The last fields of a single message: the name of the shard."""
+        name, tail = self._tail
+        if name != self._files.broker_name:
+            name = self._files.broker_name
+            tail = StoredMessage(broker_name=name).SerializeToString()
+            self._tail = name, tail
+        return tail
 
     def encode(
         self,

@@ -2,9 +2,10 @@
 """Stored records as the bytes of `StoredMessage`s, or as they are, read and checked in a log file without an object for each.
 
 `encode` takes ordinary records and stops at the first that is not: the plain path (`convert.stored_message`) decides what that
-one is, and what its answer or error is. Not ordinary are: an IPv6 host; properties that are not UTF-8; a property name that
-comes twice, or more than PROPERTY_COUNT_MAX properties; a time that is outside the years 1970 to 9999; a record that is larger
-than the buffer, is not in order, has a wrong CRC, or is not the one of its position of the queue.
+one is, and what its answer or error is. `encode_one` takes a single record, of any queue. Not ordinary are: an IPv6 host;
+properties that are not UTF-8; a property name that comes twice, or more than PROPERTY_COUNT_MAX properties; a time that is
+outside the years 1970 to 9999; a record that is larger than the buffer, is not in order, has a wrong CRC, or is not the one of
+its position of the queue.
 
 The fields are those of `reput.message.v1.StoredMessage`; a test compares each message with the plain one. Records as they are
 need no properties that are ordinary: nothing of them is rewritten.
@@ -39,6 +40,8 @@ from store.format.record_layout import FRAME_SIZE_BYTES_MIN
 # Why `encode` has stopped: no row is left; the bodies have as many bytes as are wanted; the target has no room; the row lies
 # outside the part of the file that may be read; the row is not ordinary.
 DONE, FULL, NO_ROOM, BEYOND, UNUSUAL = range(5)
+# Most records are smaller: one read.
+FIRST_READ_BYTES = 8192
 # Each name is compared with those before it.
 PROPERTY_COUNT_MAX = 64
 SPAN_COUNT = 4 * PROPERTY_COUNT_MAX
@@ -51,6 +54,7 @@ _BEYOND = cython.declare(cython.int, BEYOND)
 _UNUSUAL = cython.declare(cython.int, UNUSUAL)
 _PROPERTY_COUNT_MAX = cython.declare(cython.Py_ssize_t, PROPERTY_COUNT_MAX)
 _SIZE_MIN = cython.declare(cython.longlong, FRAME_SIZE_BYTES_MIN)
+_FIRST_READ = cython.declare(cython.longlong, FIRST_READ_BYTES)
 _HOSTS_V6 = cython.declare(cython.longlong, 0x30)
 _TIME_MILLIS_MAX = cython.declare(cython.longlong, 253_402_300_799_999)
 # A message without head, tail, body and properties takes fewer bytes; properties take less than 8 times their stored bytes.
@@ -62,6 +66,8 @@ _HOST_SIZE_MAX = cython.declare(cython.Py_ssize_t, 27)  # 255.255.255.255:-21474
 # number of 16 or larger takes two bytes, of which the second is 1.
 _MESSAGES = cython.declare(cython.int, 0x0A)
 _RECORDS = cython.declare(cython.int, 0x42)
+_TOPIC = cython.declare(cython.int, 0x0A)
+_QUEUE_ID = cython.declare(cython.int, 0x10)
 _QUEUE_OFFSET = cython.declare(cython.int, 0x18)
 _COMMIT_LOG_OFFSET = cython.declare(cython.int, 0x20)
 _STORE_SIZE = cython.declare(cython.int, 0x28)
@@ -311,13 +317,11 @@ def _put_properties(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(-1)
-@cython.locals(begin=cython.Py_ssize_t, end=cython.Py_ssize_t, content_at=cython.Py_ssize_t, body_size=cython.longlong)
-def _put_message(
+@cython.locals(body_size=cython.longlong)
+def _put_fields(
     buffers: Buffers,
     target: Bytes,
-    to: cython.Py_ssize_t,
-    length_size: cython.Py_ssize_t,
-    head: Bytes,
+    end: cython.Py_ssize_t,
     tail: Bytes,
     records: Bytes,
     at: cython.Py_ssize_t,
@@ -325,9 +329,7 @@ def _put_message(
     spans: cython.longlong[::1],
     property_count: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Writes a message with its tag and length; `length_size` bytes are kept for the length, it may take fewer."""
-    begin = to + 1 + length_size
-    end = copy(head, 0, len(head.data), target, begin)
+    """Writes the fields of a message behind its topic and queue."""
     body_size = load_i32(records, body_at - 4)
     end = put_number(target, end, _QUEUE_OFFSET, load_i64(records, at + 20))
     end = put_number(target, end, _COMMIT_LOG_OFFSET, load_i64(records, at + 28))
@@ -351,7 +353,30 @@ def _put_message(
     put(target, end + 11, hex_digits(load_i32(records, at + 68)), 8)
     put(target, end + 19, hex_digits(load_i32(records, at + 28)), 8)
     put(target, end + 27, hex_digits(load_i32(records, at + 32)), 8)
-    end = copy(tail, 0, len(tail.data), target, end + 35)
+    return copy(tail, 0, len(tail.data), target, end + 35)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(begin=cython.Py_ssize_t, end=cython.Py_ssize_t, content_at=cython.Py_ssize_t)
+def _put_message(
+    buffers: Buffers,
+    target: Bytes,
+    to: cython.Py_ssize_t,
+    length_size: cython.Py_ssize_t,
+    head: Bytes,
+    tail: Bytes,
+    records: Bytes,
+    at: cython.Py_ssize_t,
+    body_at: cython.Py_ssize_t,
+    spans: cython.longlong[::1],
+    property_count: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Writes a message with its tag and length; `length_size` bytes are kept for the length, it may take fewer."""
+    begin = to + 1 + length_size
+    end = copy(head, 0, len(head.data), target, begin)
+    end = _put_fields(buffers, target, end, tail, records, at, body_at, spans, property_count)
     target.room[to] = _MESSAGES
     content_at = put_varint(target, to + 1, end - begin)
     return end if content_at == begin else copy(target, begin, end, target, content_at)
@@ -497,3 +522,101 @@ def encode(
             queue_offset += 1
             row += 1
     return row, to, body_bytes_left, code
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1)
+@cython.locals(
+    size=cython.longlong, read_size=cython.longlong, topic_size=cython.longlong, topic_end=cython.longlong,
+    property_count=cython.Py_ssize_t, to=cython.Py_ssize_t,
+)  # fmt: skip
+def _put_one(
+    buffers: Buffers,
+    records: Bytes,
+    target: Bytes,
+    spans: cython.longlong[::1],
+    frame: Frame,
+    fd: cython.int,
+    at_in_file: cython.longlong,
+    size_max: cython.longlong,
+    commit_log_offset: cython.longlong,
+    tail: Bytes,
+) -> cython.Py_ssize_t:
+    """Reads the record at that byte of the file, at most so large, and writes its message; see `encode_one`."""
+    size_max = min(size_max, records.data.shape[0])
+    read_size = min(size_max, _FIRST_READ)
+    if read_size < _SIZE_MIN or read_file(fd, at_in_file, read_size, records, 0) != read_size:
+        return 0
+    size = load_i32(records, 0)
+    if (
+        size < _SIZE_MIN
+        or size > size_max
+        or (size > read_size and read_file(fd, at_in_file, size, records, 0) != size)
+    ):
+        return 0
+    if not locate(records, 0, size, commit_log_offset, frame):
+        return 0
+    topic_end = frame.properties_at - 2
+    topic_size = topic_end - frame.topic_at
+    if (
+        topic_size == 0 or load_i32(records, 36) & _HOSTS_V6 or not _has_plain_times(records, 0)
+        or is_doubtful(records, 0, size, frame.body_at, frame.properties_at)
+        or (bits_of(records, frame.topic_at, size) > 0x7F and not (
+            is_utf8(records, frame.topic_at, topic_end) and is_utf8(records, frame.properties_at, size)
+        ))
+    ):  # fmt: skip
+        return 0
+    property_count = _find_properties(records, frame.properties_at, size, spans)
+    if (
+        property_count < 0
+        or _FIELDS_SIZE_MAX + size + len(tail.data) + _PROPERTIES_GROWTH * (size - frame.properties_at)
+        > target.room.shape[0]
+    ):
+        return 0
+    to = put_number(target, 0, _TOPIC, topic_size)
+    to = copy(records, frame.topic_at, topic_end, target, to)
+    to = put_number(target, to, _QUEUE_ID, load_i32(records, 12))
+    return _put_fields(buffers, target, to, tail, records, 0, frame.body_at, spans, property_count)
+
+
+@cython.locals(
+    records=Bytes, target=Bytes, spans=cython.longlong[::1], frame=Frame, last=Bytes, size_bytes=cython.Py_ssize_t,
+)  # fmt: skip
+def encode_one(
+    buffers: Buffers,
+    fd: cython.int,
+    file_offset: cython.longlong,
+    end_offset: cython.longlong,
+    commit_log_offset: cython.longlong,
+    tail: bytes,
+) -> int:
+    """Writes the message of one record, without a tag and length before it.
+
+    Args:
+        buffers: its target gets the message.
+        fd: of the log file.
+        file_offset: commit-log offset of its first byte.
+        end_offset: nothing is read from this commit-log offset on.
+        commit_log_offset: where the record starts.
+        tail: fields 21 and later.
+
+    Returns:
+        How many bytes of the target are written; 0: no ordinary record starts there.
+    """
+    records, target, spans, frame = buffers.records, buffers.target, buffers.spans, buffers.frame
+    last = reading(tail)
+    with cython.nogil:
+        size_bytes = _put_one(
+            buffers,
+            records,
+            target,
+            spans,
+            frame,
+            fd,
+            commit_log_offset - file_offset,
+            end_offset - commit_log_offset,
+            commit_log_offset,
+            last,
+        )
+    return size_bytes  # noqa: RET504 - an object cannot be made in the block above

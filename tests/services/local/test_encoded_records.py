@@ -17,7 +17,7 @@ from services.convert import stored_message
 from services.local import encoded_records
 from services.local.encoded_records import EncodedRun, MessageForm, RecordEncoder
 from services.local.log_files import LogFiles
-from services.local.messages_kernel import PROPERTY_COUNT_MAX
+from services.local.messages_kernel import FIRST_READ_BYTES, PROPERTY_COUNT_MAX
 from store.errors import RecordCorruptedError
 from store.format.host import Host
 from store.format.record import PreparedMessage, decode_record, patch_record, prepare_record
@@ -44,8 +44,9 @@ class OneFile:
         self.file_offset = file_offset
         self.end_offset = file_offset + size_bytes
         self.is_removed = False
+        self.broker_name = BROKER
 
-    def part(self, commit_log_offset: int, _seconds: float, *, end_offset: int) -> "OneFile | None":
+    def part(self, commit_log_offset: int, _seconds: float, *, end_offset: int = 0) -> "OneFile | None":
         return self if self.file_offset <= commit_log_offset < self.end_offset else None
 
     def has_name(self) -> bool:
@@ -113,6 +114,11 @@ def messages_of(run: EncodedRun) -> list[StoredMessage]:
     messages = list(pb.PullMessagesResponse.FromString(b"".join(run.data)).messages)
     assert len(messages) == run.count
     return messages
+
+
+def message_at(files: OneFile, commit_log_offset: int) -> StoredMessage | None:
+    """The message of a single record; None where the plain path has to read it."""
+    return RecordEncoder(cast(LogFiles, files)).message(commit_log_offset, 1.0)
 
 
 def plain(frame: bytes, commit_log_offset: int) -> StoredMessage | None:
@@ -247,6 +253,62 @@ def test_records_are_those_of_the_log_up_to_one_that_the_plain_path_has_to_judge
             break
 
 
+@given(
+    messages=st.lists(st.one_of(MESSAGES, st.builds(message, topic=TEXTS, queue_id=INT32)), min_size=1, max_size=6),
+    chance=CHANCE, damage=st.booleans(),
+)  # fmt: skip
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_single_message_is_what_the_plain_path_makes_of_the_record_at_its_offset(
+    tmp_path_factory: pytest.TempPathFactory,
+    messages: list[PreparedMessage],
+    chance: random.Random,
+    damage: bool,
+) -> None:
+    log, _ = log_and_room(tmp_path_factory.mktemp("log") / "file", messages, chance, damage=damage)
+    log.path.write_bytes(log.data)
+    files = OneFile(log.path, BASE, len(log.data))
+    for offset, size_bytes in zip(log.offsets, log.sizes, strict=True):
+        frame = bytes(log.data[offset - BASE :])
+        expected = plain(frame, offset)
+        found = message_at(files, offset)
+        if expected is not None and has_plain_times(expected) and is_ordinary(frame[:size_bytes], expected):
+            assert found is not None
+        if found is not None:
+            assert expected is not None
+            expected.ClearField("source")
+            assert found == expected
+    os.close(files.fd)
+
+
+@pytest.mark.parametrize("body_size_bytes", [FIRST_READ_BYTES - 200, FIRST_READ_BYTES, 100_000])
+def test_a_single_message_larger_than_the_first_read_is_whole(tmp_path: Path, body_size_bytes: int) -> None:
+    log = Log(tmp_path / "file", [message(body=random.Random(1).randbytes(body_size_bytes))] * 2, random.Random(1))
+    log.path.write_bytes(log.data)
+    files = OneFile(log.path, BASE, len(log.data))
+    for offset, frame in zip(log.offsets, log.frames, strict=True):
+        expected = plain(frame, offset)
+        assert expected is not None
+        expected.ClearField("source")
+        assert message_at(files, offset) == expected
+    files.end_offset -= 1
+    assert message_at(files, log.offsets[0]) is not None
+    assert message_at(files, log.offsets[1]) is None
+    os.close(files.fd)
+
+
+def test_a_single_message_is_of_its_own_offset_in_a_file_with_a_name(tmp_path: Path) -> None:
+    log = Log(tmp_path / "file", [message()] * 2, random.Random(1))
+    log.path.write_bytes(log.data)
+    files = OneFile(log.path, BASE, len(log.data))
+    assert message_at(files, log.offsets[0]) is not None
+    assert message_at(files, log.offsets[0] + 1) is None
+    assert message_at(files, BASE + len(log.data) - 10) is None
+    assert message_at(files, BASE + len(log.data)) is None
+    files.is_removed = True
+    assert message_at(files, log.offsets[0]) is None
+    os.close(files.fd)
+
+
 @pytest.mark.parametrize("name", ["broker", "engine", "engine_crc"])
 def test_messages_of_the_real_rocketmq_are_those_of_the_plain_path(tmp_path: Path, name: str) -> None:
     root = unpack_store(name, tmp_path / name)
@@ -258,6 +320,7 @@ def test_messages_of_the_real_rocketmq_are_those_of_the_plain_path(tmp_path: Pat
         first = max(begin for begin in files if begin <= offset)
         one = OneFile(files[first], first, files[first].stat().st_size)
         run = encode(one, [offset], [len(frame)], shown.queue_offset, topic=shown.topic, queue_id=shown.queue_id)
+        single = message_at(one, offset)
         os.close(one.fd)
         if run.count:
             assert messages_of(run) == [shown]
@@ -265,6 +328,8 @@ def test_messages_of_the_real_rocketmq_are_those_of_the_plain_path(tmp_path: Pat
         else:
             assert not is_ordinary(frame, shown)
             left_out += 1
+        shown.ClearField("source")
+        assert single == (shown if run.count else None)
     assert taken > 200
     assert taken > left_out / 2  # the engine's stores have many IPv6 hosts
 
@@ -300,3 +365,6 @@ def test_a_run_that_is_larger_than_the_buffers_comes_in_pieces(tmp_path: Path, m
     assert [each.body for each in messages_of(run)] == bodies
     monkeypatch.setattr(encoded_records, "RECORDS_SIZE_BYTES", 50_000)
     assert log.encode().count == 0  # no record fits: the plain path takes them
+    files = OneFile(log.path, BASE, len(log.data))
+    assert message_at(files, log.offsets[0]) is None
+    os.close(files.fd)

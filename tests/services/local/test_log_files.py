@@ -20,6 +20,7 @@ from reput.message.v1 import message_pb2
 from services.calling.commitlog import FILE_READ_BYTES_MAX, CommitLogClient
 from services.convert import stored_message
 from services.local import log_files
+from services.local.encoded_records import RecordEncoder
 from services.local.log_files import LogFiles
 from services.local.server import over_bytes, serve_local
 from services.local.wire import APPENDS, LOOKUPS, LocalMethod
@@ -279,6 +280,7 @@ def test_a_removed_file_gives_its_room_back_when_the_next_one_is_opened(tmp_path
         offsets = fill(it.log)
         client = CommitLogClient(address)
         client._files = files = LogFiles(client.socket(LOOKUPS))
+        client._encoder = RecordEncoder(client._files)
         client.get(offsets[0])
         assert list(files._link.files) == [0]
         it.log._files.retire(FILE_BYTES, 1)
@@ -315,6 +317,7 @@ def test_no_more_files_stay_open_than_are_allowed_and_only_for_reading(tmp_path,
         offsets = fill(it.log)
         client = CommitLogClient(address)
         client._files = files = LogFiles(client.socket(LOOKUPS), file_count_max=2)
+        client._encoder = RecordEncoder(client._files)
         for _ in range(2):
             for offset in offsets:
                 client.get(offset)
@@ -356,6 +359,7 @@ def test_many_threads_read_while_the_log_grows_and_its_front_goes(tmp_path, addr
         offsets = fill(it.log)
         client = CommitLogClient(address)
         client._files = LogFiles(client.socket(LOOKUPS), file_count_max=2)
+        client._encoder = RecordEncoder(client._files)
         expected = {offset: expected_at(it.log, offset) for offset in offsets}
         running = [pool.submit(outcome, client, offset) for _ in range(20) for offset in offsets]
         fill(it.log)
