@@ -34,7 +34,7 @@ from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import OK, Command, decode
 from services.rocketmq.remoting_server import Connection
 from services.serving.admission.callers import NAME_CHARACTERS_MAX as CALLER_CHARACTERS_MAX
-from services.serving.admission.callers import working_for
+from services.serving.admission.callers import WorkingFor
 from services.serving.admission.shares import Client, client_of_peer
 from services.status import MESSAGE_BYTES_MAX, clip
 from store import errors
@@ -477,7 +477,7 @@ class Door:
 
         def run() -> None:
             try:
-                with working_for(ask.caller), ask.rights.working():
+                with WorkingFor(ask.caller), ask.rights.working():
                     work()
             except StoreError as error:
                 _log.info("request.beside_failed", code=ask.command.code, error=error.message)
@@ -490,7 +490,7 @@ class Door:
         if ask.connection.is_closed and ask.command.code in ASKING_CODES:
             return
         try:
-            with working_for(ask.caller), ask.rights.working():
+            with WorkingFor(ask.caller), ask.rights.working():
                 answer = work()
             if answer is not None:
                 ask.answer(*answer)

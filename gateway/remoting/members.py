@@ -43,7 +43,7 @@ from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import Command, version_text
 from services.rocketmq.fastjson import dump_bytes
 from services.rocketmq.remoting_server import Connection
-from services.serving.admission.callers import caller_here, working_for
+from services.serving.admission.callers import WorkingFor, caller_here
 from services.serving.admission.shares import Client, Shares, client_of_name
 from store.errors import IllegalFilterError, QueueNotFoundError, StoreError, TopicNotFoundError
 
@@ -252,7 +252,7 @@ class Members:
                 self._ends.submit(work, *arguments)
 
     def _end_client(self, client: DoorClient) -> None:
-        with working_for(client_of_name(client.caller_name or peer_of(client.connection))):
+        with WorkingFor(client_of_name(client.caller_name or peer_of(client.connection))):
             self._leave_groups(client)
 
     def _leave_groups(self, client: DoorClient) -> None:

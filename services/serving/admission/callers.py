@@ -1,8 +1,6 @@
 """The client of a call: a verified identity, else the connection (shares.py has the rule for clients)."""
 
-import contextlib
 import threading
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -35,15 +33,23 @@ class Callers:
         return client_of_peer(context.peer())
 
 
-@contextlib.contextmanager
-def working_for(client: Client) -> Iterator[None]:
-    """Sets the client that this thread works for inside the block, and everything that it has other threads do there."""
-    _here.client = client
-    token = _in_context.set(client)
-    try:
-        yield
-    finally:
-        _in_context.reset(token)
+class WorkingFor:
+    """Sets the client that this thread works for inside the block, and everything that it has other threads do there.
+
+    Not a generator: each call with an answer has such a block.
+    """
+
+    __slots__ = ("_client", "_token")
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __enter__(self) -> None:
+        _here.client = self._client
+        self._token = _in_context.set(self._client)
+
+    def __exit__(self, *_: object) -> None:
+        _in_context.reset(self._token)
         _here.client = None
 
 

@@ -30,7 +30,7 @@ from typing import Any, TypeVar
 import structlog
 
 from services import status
-from services.serving.admission.callers import Callers, note_in_context, working_for
+from services.serving.admission.callers import Callers, WorkingFor, note_in_context
 from services.serving.admission.shares import Client, FairQueue, Shares
 from services.serving.admission.untaken import UntakenAnswers
 from services.serving.calls.call_end import as_store_error
@@ -277,7 +277,7 @@ class Lane(futures.ThreadPoolExecutor):
         except IndexError:
             return
         try:
-            with working_for(call.client):
+            with WorkingFor(call.client):
                 fn(note_in_context, call.client)  # gRPC's function that runs another one in the context of the call
                 fn(*args)
         finally:

@@ -16,18 +16,21 @@ class OpenWork:
     def __init__(self) -> None:
         self.stopping = threading.Event()
         self._count = 0
-        self._changed = threading.Condition()
+        self._is_awaited = False
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
 
     def add(self, count: int) -> None:
         """Note work that began (positive) or was done (negative)."""
-        with self._changed:
+        with self._lock:
             self._count += count
-            if self._count <= 0:
+            if self._count <= 0 and self._is_awaited:
                 self._changed.notify_all()
 
     def wait_until_done(self, timeout_seconds: float) -> bool:
         """Wait for all open work; False when the time ran out first."""
         with self._changed:
+            self._is_awaited = True  # for good: it is awaited once, at the end
             return self._changed.wait_for(lambda: self._count <= 0, timeout_seconds)
 
 

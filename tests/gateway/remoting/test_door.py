@@ -13,7 +13,7 @@ from gateway.remoting.opening import OpenDoor
 from services.rocketmq.address import Address
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import ONEWAY, Command
-from services.serving.admission.callers import caller_here, working_for
+from services.serving.admission.callers import WorkingFor, caller_here
 from services.serving.admission.shares import client_of_peer
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
@@ -137,7 +137,7 @@ def test_every_shard_that_a_request_goes_to_hears_who_called():
     door = Door({999: in_thread(lambda ask: found.put(fan_out.ask(range(3), lambda _: caller_here())))}, DoorClients())
     door.on_command(From("10.0.0.7"), Command(999))
     assert found.get(timeout=WAIT_SECONDS_MAX) == ["ipv4:10.0.0.7:1"] * 3
-    with working_for(client_of_peer("ipv4:10.0.0.8:1")):
+    with WorkingFor(client_of_peer("ipv4:10.0.0.8:1")):
         pass
     assert fan_out.ask(range(3), lambda _: caller_here()) == [""] * 3
     door.close()

@@ -6,7 +6,7 @@ from gateway.ports.deadline import Deadline
 from gateway.ports.shard import Shard
 from gateway.shards.remote import serve_consumer
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from services.serving.admission.callers import working_for
+from services.serving.admission.callers import WorkingFor
 from services.serving.admission.shares import client_of_peer
 
 
@@ -26,7 +26,7 @@ def test_a_request_that_several_shards_get_is_not_changed_by_one_of_them() -> No
     client, table = Client(), MethodTable()
     serve_consumer(table, client)  # type: ignore[arg-type]
     request = pb.UpdateGroupRequest(if_unset=True)
-    with working_for(client_of_peer("ipv4:10.0.0.7:1")):
+    with WorkingFor(client_of_peer("ipv4:10.0.0.7:1")):
         Shard("a", table).call(UPDATE_GROUP, request, Deadline.after(1.0))
     assert request.caller == ""
     assert (client.sent[0].caller, client.sent[0].if_unset) == ("ipv4:10.0.0.7:1", True)
