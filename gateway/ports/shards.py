@@ -35,17 +35,12 @@ class FanOut:
 
     def ask(self, items: Iterable[Item], call: Callable[[Item], Answer]) -> list[Answer | StoreError]:
         """For each item, in order, the answer or the StoreError that it raised."""
-
-        def ask_one(item: Item) -> Answer | StoreError:
-            try:
-                return call(item)
-            except StoreError as error:
-                return error
-
         first, *others = items
         # In the caller's context, so that spans belong to the caller's trace.
-        futures = [self._pool.submit(copy_context().run, ask_one, item) for item in others]
-        return [ask_one(first), *(future.result() for future in futures)]
+        futures = [self._pool.submit(copy_context().run, _ask_one, call, item) for item in others]
+        answers = [_ask_one(call, first)]
+        answers += [future.result() for future in futures]
+        return answers
 
     def start(self, call: Callable[[], Answer]) -> "Future[Answer]":
         """Calls it on the pool. The call must not submit to this pool (deadlock)."""
@@ -54,6 +49,13 @@ class FanOut:
     def close(self) -> None:
         """Start no more calls; running ones end."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _ask_one(call: Callable[[Item], Answer], item: Item) -> Answer | StoreError:
+    try:
+        return call(item)
+    except StoreError as error:
+        return error
 
 
 class Shards:

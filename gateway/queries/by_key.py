@@ -282,6 +282,8 @@ def merge_matches(
 
 def newest_of(streams: Sequence[MatchStream]) -> MatchStream | None:
     """The stream whose next match comes next; None when there is none, or one is not known yet."""
+    if len(streams) == 1:
+        return streams[0] if streams[0].head else None
     if not all(stream.head or stream.ended for stream in streams):
         return None
     return max((stream for stream in streams if stream.head), key=_newness, default=None)
@@ -295,6 +297,8 @@ def _newness(stream: MatchStream) -> tuple[int, str, int]:
 
 def _left_out(shards: Shards, cursors: Mapping[str, int]) -> dict[str, int]:
     """Cursors of shards that this gateway does not know; another one, or this one before a restart, did."""
+    if not cursors:
+        return {}
     known = {shard.broker_name for shard in shards}
     return {name: cursor for name, cursor in cursors.items() if name not in known and cursor != EXHAUSTED_CURSOR}
 

@@ -24,6 +24,7 @@ import base64
 import binascii
 import hmac
 import json
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ CANDIDATE_ROUNDS_MAX = 16
 CANDIDATE_ROUND_COUNT = 64
 QUEUE_OFFSET_MAX = (1 << 63) - 1
 _NAME_BYTES_MAX = 255
+# A separator of directories, and control characters.
+_NO_NAME = re.compile("[/\x00-\x1f\x7f]")
 
 
 def page_size(asked: int, field: str) -> int:
@@ -64,7 +67,7 @@ def check_topic(topic: str) -> None:
     if not topic:
         raise InvalidArgumentError("topic is empty: name the topic to look in.", field="topic")
     check_topic_size(topic)
-    if topic in {".", ".."} or any(character == "/" or character < " " or character == "\x7f" for character in topic):
+    if topic in {".", ".."} or _NO_NAME.search(topic):
         raise InvalidArgumentError(f"{topic!r} can be no topic's name.", field="topic", value=topic)
 
 

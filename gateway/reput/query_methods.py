@@ -128,6 +128,8 @@ def by_choice(method: Callable[[Any, Any, Any], Answer], *, lists: bool = False)
 
     @functools.wraps(method)
     def asked(servicer: Readable, request: Any, context: Any) -> Answer:
+        if servicer.read_from is ReadFrom.LEADER and not request.HasField("read"):
+            return method(servicer, request, context)  # the usual case: there is nothing to follow, judge or tell
         with reading_by(servicer, request, lists=lists) as reading:
             try:
                 answer = method(servicer, request, context)

@@ -52,7 +52,9 @@ class ShardGuard:
         self._broker_name = broker_name
         self._share_count = max(thread_count // 2, 1)
         self._clock = clock
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
+        self._waiter_count = 0  # of calls that wait for another one's end
         self._begun: dict[int, float] = {}  # begin of each running call, oldest first
         self._number = 0
         self._was_late = False
@@ -87,12 +89,15 @@ class ShardGuard:
 
     def _begin(self) -> tuple[int, float]:
         with self._lock:
-            refusal = self._refusal()
-            if refusal is not None and self._waited() < HURRY_SECONDS:
-                self._lock.wait(HURRY_SECONDS - self._waited())
+            if self._begun:
                 refusal = self._refusal()
-            if refusal is not None:
-                raise refusal
+                if refusal is not None and self._waited() < HURRY_SECONDS:
+                    self._waiter_count += 1
+                    self._ended.wait(HURRY_SECONDS - self._waited())
+                    self._waiter_count -= 1
+                    refusal = self._refusal()
+                if refusal is not None:
+                    raise refusal
             self._number += 1
             now = self._begun[self._number] = self._clock()
             return self._number, now
@@ -128,7 +133,8 @@ class ShardGuard:
             self._was_late = was_late
             if is_answered:
                 self._answered_at = now
-            self._lock.notify_all()
+            if self._waiter_count:
+                self._ended.notify_all()
 
 
 def guarded(shard: Shard, thread_count: int, clock: Callable[[], float] = time.monotonic) -> Shard:

@@ -32,6 +32,7 @@ from gateway.ports.time_window import millis_in
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.message.v1.message_pb2 import StoredMessage
+from services.calling.port_calls import port_call
 from services.reading.deleted_topics import DeletedTopics
 from store.errors import StoreError, UnsupportedStoreError
 
@@ -85,16 +86,22 @@ class RemoteStoreFacts:
 
     def __init__(self, topics: DeletedTopics) -> None:
         self._topics = topics
+        self._ask = port_call(STORE_FACTS.name)(self._look)
         self._known: tuple[pb.ListTopicsResponse | None, StoreFacts] = None, StoreFacts()
 
     def facts(self, request: None, deadline: Deadline) -> StoreFacts:
         """STORE_FACTS."""
-        table = self._topics.table(deadline.remaining_seconds())
+        table = self._topics.fresh_table()
+        if table is None:
+            table = self._ask(request, deadline)
         seen, facts = self._known  # one field: another caller may have an older table, and put its facts here meanwhile
         if table is not seen:
             facts = _facts(table)
             self._known = table, facts
         return facts
+
+    def _look(self, request: None, deadline: Deadline) -> pb.ListTopicsResponse:
+        return self._topics.table(deadline.remaining_seconds())
 
 
 def _facts(table: pb.ListTopicsResponse) -> StoreFacts:

@@ -145,8 +145,9 @@ def test_windows_are_exact_to_the_millisecond_at_both_ends(ask, records):
                 assert offsets(ask(MemoryShard(records), window=window, page_size=1000)) == expected
 
 
-def test_a_flood_of_collisions_ends_the_call_with_a_token_and_paging_still_arrives(ask, records):
-    """One match lies under more colliding records than one call looks at."""
+@pytest.mark.parametrize("shard_count", [1, 2])
+def test_a_flood_of_collisions_ends_the_call_with_a_token_and_paging_still_arrives(ask, records, shard_count):
+    """One match lies under more colliding records than one call looks at; a second shard has one match."""
     model = next(record for record in records if record.topic == "b_order" and record.keys == ("AaAa",))
     keys = model.properties_bytes
     other = keys.replace(b"KEYS\x01AaAa", b"KEYS\x01BBBB")
@@ -156,10 +157,12 @@ def test_a_flood_of_collisions_ends_the_call_with_a_token_and_paging_still_arriv
         replace(model, commit_log_offset=at * size, properties_bytes=keys if at == 0 else other) for at in range(5000)
     ]
     memory = MemoryShard(flood)
+    other_shard = MemoryShard([replace(model, commit_log_offset=size)])
+    shards = {"broker-a": memory, "broker-b": other_shard}
 
-    answers = all_pages(ask, memory, page_size=1)
+    answers = all_pages(ask, dict(list(shards.items())[:shard_count]), page_size=1)
 
-    assert [offset for answer in answers for offset in offsets(answer)] == [0]
+    assert [offset for answer in answers for offset in offsets(answer)] == [size, 0][-shard_count:]
     assert answers[0].entries == ()
     assert answers[0].completeness == message_pb2.COMPLETENESS_TRUNCATED
     assert memory.calls.count("search") <= CANDIDATE_ROUNDS_MAX * len(answers)

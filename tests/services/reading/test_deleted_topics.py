@@ -78,6 +78,20 @@ def test_the_table_is_an_error_while_nothing_is_known_and_the_last_one_afterward
     assert deleted.table(1.0) is known
 
 
+def test_a_table_is_fresh_until_the_next_look_and_until_a_deletion_is_told() -> None:
+    table, now = Table(), [0.0]
+    deleted = DeletedTopics(table, lambda: now[0])
+    assert deleted.fresh_table() is None
+    known = deleted.table(1.0)
+    assert deleted.fresh_table() is known
+    now[0] += LOOK_SECONDS
+    assert deleted.fresh_table() is None
+    assert deleted.table(1.0) is known
+    deleted.expire()
+    assert deleted.fresh_table() is None
+    assert table.asked == [0, 7]
+
+
 def test_a_deletion_that_is_told_is_asked_for_at_once() -> None:
     table, now = Table(), [0.0]
     deleted = DeletedTopics(table, lambda: now[0])
