@@ -11,12 +11,12 @@ from store.format.topic import (
     PERM_WRITE,
     SCHEDULE_TOPIC,
     SYSTEM_TOPIC_QUEUE_COUNTS,
+    TRACE_TOPIC,
     TopicConfig,
     reply_topic_of,
 )
 
 AUTO_CREATE_TOPIC = "TBW102"
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 # TopicConfig's value where the broker sets none.
 QUEUE_COUNT_DEFAULT = 16
 BENCHMARK_QUEUE_COUNT = 1024

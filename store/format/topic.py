@@ -41,6 +41,8 @@ LIGHT_QUEUE_COUNT_MAX = 2_000_000
 LITE_TOPIC_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 TOPIC_LENGTH_MAX = 127
 RETRY_OR_DLQ_TOPIC_LENGTH_MAX = 255
+# Where clients with tracing on send their traces, unless they name a topic of their own.
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 # RocketMQ refuses sends to these (`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET`).
 NOT_ALLOWED_SEND_TOPICS = frozenset(
     (
@@ -56,9 +58,9 @@ NOT_ALLOWED_SEND_TOPICS = frozenset(
     )
 )
 # Topics that the broker makes for itself (`TopicValidator.SYSTEM_TOPIC_SET`), and the prefix of others.
-SYSTEM_TOPICS = NOT_ALLOWED_SEND_TOPICS | {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
+SYSTEM_TOPICS = NOT_ALLOWED_SEND_TOPICS | {"TBW102", "BenchmarkTest", TRACE_TOPIC, "CHECKPOINT_TOPIC"}
 # Those of them whose messages clients may consume, as a broker lets them.
-OPEN_SYSTEM_TOPICS = frozenset(("RMQ_SYS_TRACE_TOPIC", "TBW102", "SELF_TEST_TOPIC", "BenchmarkTest"))
+OPEN_SYSTEM_TOPICS = frozenset((TRACE_TOPIC, "TBW102", "SELF_TEST_TOPIC", "BenchmarkTest"))
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
 # RocketMQ's `MixAll.CID_RMQ_SYS_PREFIX`.
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
