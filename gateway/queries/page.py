@@ -59,25 +59,25 @@ def page_size(asked: int, field: str) -> int:
     return min(asked or PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX)
 
 
-def check_topic(topic: str) -> None:
+def check_topic(topic: str, field: str = "topic") -> None:
     """InvalidArgumentError for a text that cannot be a topic's name, because names become directories.
 
     It accepts more than an append does, so that every topic of a foreign store can be queried.
     """
     if not topic:
-        raise InvalidArgumentError("topic is empty: name the topic to look in.", field="topic")
-    check_topic_size(topic)
+        raise InvalidArgumentError(f"{field} is empty: name the topic to look in.", field=field)
+    check_topic_size(topic, field)
     if topic in {".", ".."} or _NO_NAME.search(topic):
-        raise InvalidArgumentError(f"{topic!r} can be no topic's name.", field="topic", value=topic)
+        raise InvalidArgumentError(f"{topic!r} can be no topic's name.", field=field, value=topic)
 
 
-def check_topic_size(topic: str) -> None:
+def check_topic_size(topic: str, field: str = "topic") -> None:
     """InvalidArgumentError for a name longer than a topic can have."""
     size_bytes = len(topic.encode())
     if size_bytes > _NAME_BYTES_MAX:
         raise InvalidArgumentError(
-            f"topic has {size_bytes} bytes: at most {_NAME_BYTES_MAX} are possible.",
-            field="topic",
+            f"{field} has {size_bytes} bytes: at most {_NAME_BYTES_MAX} are possible.",
+            field=field,
             sizeBytes=size_bytes,
         )
 

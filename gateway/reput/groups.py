@@ -22,6 +22,7 @@ from gateway.groups.dead_letters import Letter, Resending, ResendQuestion
 from gateway.groups.lite_topics import list_lite_topics
 from gateway.groups.positions import commit_positions, get_positions, reset_positions
 from gateway.groups.pulling import lock_queues, send_back
+from gateway.groups.traces import TraceQuestion, read_traces
 from gateway.groups.tracked import state_of
 from gateway.groups.tracks import follow, tracks_of_record
 from gateway.groups.waits import due_millis, settled
@@ -32,7 +33,7 @@ from gateway.ports.shards import Shards, ShardsSource, require_topic
 from gateway.ports.time_window import millis_at_or_after, millis_in
 from gateway.queries.completeness import ShardOutcome
 from gateway.queries.freshness import Part
-from gateway.queries.page import PAGE_BYTES_MAX, page_size
+from gateway.queries.page import PAGE_BYTES_MAX, check_topic, page_size
 from gateway.reput.pulling import PullStreams
 from gateway.reput.queries import Call
 from gateway.reput.query_methods import choice_of
@@ -62,7 +63,7 @@ from store.errors import (
 from store.format.body_compression import BodyNotInflatedError, inflate
 from store.format.message_type import priority_of
 from store.format.properties import DLQ_ORIGIN_TOPIC, LITE_TOPIC, MOVED_FROM, PRIORITY, RETRY_TOPIC, SHARDING_KEY
-from store.format.topic import RETRY_PREFIX
+from store.format.topic import RETRY_PREFIX, TRACE_TOPIC
 
 # FindMessage with tracks: each match costs a few calls to every shard, so a page of 1,000 would take seconds.
 TRACKED_MATCH_COUNT_MAX = 16
@@ -234,13 +235,16 @@ def delete(call: Call, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsu
 
 
 def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageResponse:
-    """TrackMessage; errors as `find_original`, `settled` and `tracks_of_record`, and InvalidPageTokenError."""
+    """TrackMessage; errors as `find_original`, `settled`, `tracks_of_record` and `check_topic`, and InvalidPageTokenError."""
+    if request.trace_topic:
+        check_topic(request.trace_topic, "trace_topic")
     sealed = {
         "offset_msg_id": request.offset_msg_id,
         "topic": request.topic,
         "unique_key": request.unique_key,
         "group_contains": request.group_contains,
         "consumer_group": request.consumer_group,
+        **({"trace_topic": request.trace_topic or TRACE_TOPIC} if request.with_traces else {}),
     }
     after = str(call.tokens.open(request.page_token, TRACK_METHOD, sealed).get("after", ""))
     choice = consumer_pb.TrackMessageRequest(
@@ -269,7 +273,10 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
         message.source = message_pb2.MESSAGE_SOURCE_LIVE
     message.body_omitted = bool(message.body) or message.body_omitted
     message.ClearField("body")
-    tracks = _fitting(followed, PAGE_BYTES_MAX - message.ByteSize())
+    traces: pb.MessageTraces | None = None
+    if request.with_traces and not request.page_token:
+        traces = _traces(call, TraceQuestion(request.trace_topic or TRACE_TOPIC, message.unique_key))
+    tracks = _fitting(followed, PAGE_BYTES_MAX - message.ByteSize() - (0 if traces is None else traces.ByteSize()))
     has_more = page.has_more or len(tracks) < len(followed)
     return pb.TrackMessageResponse(
         message=message,
@@ -279,7 +286,24 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
         next_page_token=call.tokens.seal(TRACK_METHOD, sealed, {"after": tracks[-1].consumer_group})
         if tracks and has_more
         else "",
+        traces=traces,
     )
+
+
+def _traces(call: Call, question: TraceQuestion) -> pb.MessageTraces:
+    """What clients said of a message; a refusal and a failure stand in it."""
+
+    def query(shards: Shards) -> tuple[pb.MessageTraces, Sequence[ShardOutcome], message_pb2.Completeness]:
+        return read_traces(shards, question, call.deadline)
+
+    try:
+        traces, outcomes, completeness = call.ask((), Part.INDEX, query)
+    except StoreError as error:
+        return pb.MessageTraces(problem=f"traces cannot be read: {error.message}")
+    if completeness == message_pb2.COMPLETENESS_PARTIAL:
+        reasons = (f"shard {each.broker_name}: {each.error.message}" for each in outcomes if each.error is not None)
+        traces.problem = f"traces may be missing: {next(reasons, 'the index is behind the log: ask again')}"
+    return traces
 
 
 def _fitting(tracks: Iterable[pb.TrackMessageResponse.Track], bytes_max: int) -> list[pb.TrackMessageResponse.Track]:

@@ -106,6 +106,23 @@ class TrackState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TRACK_STATE_SKIPPED: _ClassVar[TrackState]
     TRACK_STATE_UNKNOWN: _ClassVar[TrackState]
 
+class TraceKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRACE_KIND_UNSPECIFIED: _ClassVar[TraceKind]
+    TRACE_KIND_SEND: _ClassVar[TraceKind]
+    TRACE_KIND_END_TRANSACTION: _ClassVar[TraceKind]
+    TRACE_KIND_CONSUME: _ClassVar[TraceKind]
+    TRACE_KIND_RECALL: _ClassVar[TraceKind]
+
+class TraceOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRACE_OUTCOME_UNSPECIFIED: _ClassVar[TraceOutcome]
+    TRACE_OUTCOME_SUCCESS: _ClassVar[TraceOutcome]
+    TRACE_OUTCOME_FAILED: _ClassVar[TraceOutcome]
+    TRACE_OUTCOME_TIMED_OUT: _ClassVar[TraceOutcome]
+    TRACE_OUTCOME_EXCEPTION: _ClassVar[TraceOutcome]
+    TRACE_OUTCOME_RETURNED_NULL: _ClassVar[TraceOutcome]
+
 class TransactionResolution(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TRANSACTION_RESOLUTION_UNSPECIFIED: _ClassVar[TransactionResolution]
@@ -168,6 +185,17 @@ TRACK_STATE_DEAD_LETTER: TrackState
 TRACK_STATE_FILTERED_OUT: TrackState
 TRACK_STATE_SKIPPED: TrackState
 TRACK_STATE_UNKNOWN: TrackState
+TRACE_KIND_UNSPECIFIED: TraceKind
+TRACE_KIND_SEND: TraceKind
+TRACE_KIND_END_TRANSACTION: TraceKind
+TRACE_KIND_CONSUME: TraceKind
+TRACE_KIND_RECALL: TraceKind
+TRACE_OUTCOME_UNSPECIFIED: TraceOutcome
+TRACE_OUTCOME_SUCCESS: TraceOutcome
+TRACE_OUTCOME_FAILED: TraceOutcome
+TRACE_OUTCOME_TIMED_OUT: TraceOutcome
+TRACE_OUTCOME_EXCEPTION: TraceOutcome
+TRACE_OUTCOME_RETURNED_NULL: TraceOutcome
 TRANSACTION_RESOLUTION_UNSPECIFIED: TransactionResolution
 TRANSACTION_RESOLUTION_COMMIT: TransactionResolution
 TRANSACTION_RESOLUTION_ROLLBACK: TransactionResolution
@@ -1465,7 +1493,7 @@ class DeleteConsumerGroupResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class TrackMessageRequest(_message.Message):
-    __slots__ = ("offset_msg_id", "topic", "unique_key", "page_size", "page_token", "group_contains", "consumer_group")
+    __slots__ = ("offset_msg_id", "topic", "unique_key", "page_size", "page_token", "group_contains", "consumer_group", "with_traces", "trace_topic")
     OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1473,6 +1501,8 @@ class TrackMessageRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     GROUP_CONTAINS_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
+    WITH_TRACES_FIELD_NUMBER: _ClassVar[int]
+    TRACE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     offset_msg_id: str
     topic: str
     unique_key: str
@@ -1480,10 +1510,12 @@ class TrackMessageRequest(_message.Message):
     page_token: str
     group_contains: str
     consumer_group: str
-    def __init__(self, offset_msg_id: _Optional[str] = ..., topic: _Optional[str] = ..., unique_key: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., group_contains: _Optional[str] = ..., consumer_group: _Optional[str] = ...) -> None: ...
+    with_traces: bool
+    trace_topic: str
+    def __init__(self, offset_msg_id: _Optional[str] = ..., topic: _Optional[str] = ..., unique_key: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., group_contains: _Optional[str] = ..., consumer_group: _Optional[str] = ..., with_traces: _Optional[bool] = ..., trace_topic: _Optional[str] = ...) -> None: ...
 
 class TrackMessageResponse(_message.Message):
-    __slots__ = ("message", "state", "due_time", "tracks", "next_page_token")
+    __slots__ = ("message", "state", "due_time", "tracks", "next_page_token", "traces")
     class Track(_message.Message):
         __slots__ = ("consumer_group", "state", "delivery_attempts", "next_time", "copy_offset_msg_ids", "is_online", "client_id", "reason")
         CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -1508,12 +1540,53 @@ class TrackMessageResponse(_message.Message):
     DUE_TIME_FIELD_NUMBER: _ClassVar[int]
     TRACKS_FIELD_NUMBER: _ClassVar[int]
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TRACES_FIELD_NUMBER: _ClassVar[int]
     message: _message_pb2.StoredMessage
     state: MessageState
     due_time: _timestamp_pb2.Timestamp
     tracks: _containers.RepeatedCompositeFieldContainer[TrackMessageResponse.Track]
     next_page_token: str
-    def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tracks: _Optional[_Iterable[_Union[TrackMessageResponse.Track, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+    traces: MessageTraces
+    def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tracks: _Optional[_Iterable[_Union[TrackMessageResponse.Track, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., traces: _Optional[_Union[MessageTraces, _Mapping]] = ...) -> None: ...
+
+class MessageTraces(_message.Message):
+    __slots__ = ("events", "damaged_count", "has_more", "problem")
+    class Event(_message.Message):
+        __slots__ = ("kind", "begin_time", "end_time", "cost", "outcome", "group", "client_host", "store_host", "offset_msg_id", "retry_count", "verdict", "from_check")
+        KIND_FIELD_NUMBER: _ClassVar[int]
+        BEGIN_TIME_FIELD_NUMBER: _ClassVar[int]
+        END_TIME_FIELD_NUMBER: _ClassVar[int]
+        COST_FIELD_NUMBER: _ClassVar[int]
+        OUTCOME_FIELD_NUMBER: _ClassVar[int]
+        GROUP_FIELD_NUMBER: _ClassVar[int]
+        CLIENT_HOST_FIELD_NUMBER: _ClassVar[int]
+        STORE_HOST_FIELD_NUMBER: _ClassVar[int]
+        OFFSET_MSG_ID_FIELD_NUMBER: _ClassVar[int]
+        RETRY_COUNT_FIELD_NUMBER: _ClassVar[int]
+        VERDICT_FIELD_NUMBER: _ClassVar[int]
+        FROM_CHECK_FIELD_NUMBER: _ClassVar[int]
+        kind: TraceKind
+        begin_time: _timestamp_pb2.Timestamp
+        end_time: _timestamp_pb2.Timestamp
+        cost: _duration_pb2.Duration
+        outcome: TraceOutcome
+        group: str
+        client_host: str
+        store_host: str
+        offset_msg_id: str
+        retry_count: int
+        verdict: str
+        from_check: bool
+        def __init__(self, kind: _Optional[_Union[TraceKind, str]] = ..., begin_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cost: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., outcome: _Optional[_Union[TraceOutcome, str]] = ..., group: _Optional[str] = ..., client_host: _Optional[str] = ..., store_host: _Optional[str] = ..., offset_msg_id: _Optional[str] = ..., retry_count: _Optional[int] = ..., verdict: _Optional[str] = ..., from_check: _Optional[bool] = ...) -> None: ...
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[MessageTraces.Event]
+    damaged_count: int
+    has_more: bool
+    problem: str
+    def __init__(self, events: _Optional[_Iterable[_Union[MessageTraces.Event, _Mapping]]] = ..., damaged_count: _Optional[int] = ..., has_more: _Optional[bool] = ..., problem: _Optional[str] = ...) -> None: ...
 
 class ResendDeadLettersRequest(_message.Message):
     __slots__ = ("consumer_group", "filter", "begin_time", "end_time", "max_messages", "dry_run", "page_token")
