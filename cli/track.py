@@ -12,7 +12,7 @@ from cli.find import forms_of, is_offset_msg_id, typed_id, why_no_key
 from cli.options import BodyFormat, OutputFormat
 
 if TYPE_CHECKING:
-    from reput_client import MessageTracks, QueryClient
+    from reput_client import MessageTraces, MessageTracks, QueryClient, TraceEvent
 
     Ask = Callable[..., MessageTracks]
 
@@ -21,6 +21,8 @@ LISTED_COUNT_MAX = 1_000
 # Messages of one key: each costs a call that asks every shard.
 MESSAGE_COUNT_MAX = 16
 COLUMNS = ["consumer_group", "state", "delivery_attempts", "next_time", "client_id", "is_online", "copies"]
+TRACE_COLUMNS = ["time", "event", "outcome", "group", "client_host", "cost_millis", "retry_count"]
+NO_TRACE = "no trace was sent of it, or it is no longer kept: that says nothing of consumers"
 
 
 def track(
@@ -29,14 +31,19 @@ def track(
     topic: Annotated[str, typer.Option("--topic", "-t", help="Only in this topic; needed with -i.")] = "",
     unique_key: Annotated[str, typer.Option("--unique-key", "-i", help="Instead of TEXT: the producer's id.")] = "",
     group: Annotated[str, typer.Option("--group", help="Only groups whose names hold this, ignoring case.")] = "",
+    no_traces: Annotated[bool, typer.Option("--no-traces", help="Without what clients with tracing on told.")] = False,
+    trace_topic: Annotated[
+        str, typer.Option("--trace-topic", help="Where their traces lie; default: RMQ_SYS_TRACE_TOPIC.")
+    ] = "",
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
     """Show for each consumer group whether a message is consumed, in flight, retrying (how often, when next), dead or skipped.
 
-    A retry or a dead letter is followed to the message that was sent. Of a key with several messages the newest 16 are shown.
-    Exit 1 when there is no such message, 3 when a shard did not answer.
+    Below stands what clients of RocketMQ with tracing on told of it. A retry or a dead letter is followed to the message that
+    was sent. Of a key with several messages the newest 16 are shown. Exit 1 when there is no such message, 3 when a shard did
+    not answer.
     """
     from cli.client import query_client
     from cli.printing import print_rows
@@ -44,7 +51,13 @@ def track(
     if bool(text) == bool(unique_key) or (unique_key and not topic):
         usage_error("give an id or key, or --topic and --unique-key", "For example: reput track order-1001")
     with query_client(address, timeout) as client:
-        ask = partial(client.track, group_contains=group, limit=LISTED_COUNT_MAX)
+        ask = partial(
+            client.track,
+            group_contains=group,
+            limit=LISTED_COUNT_MAX,
+            with_traces=not no_traces,
+            trace_topic=trace_topic,
+        )
         answers, is_partial = (
             (_by_unique_key(ask, topic, unique_key), False) if unique_key else _found(client, ask, text, topic)
         )
@@ -59,7 +72,7 @@ def track(
             _print(answer, output)
         return found
     rows = [{"offset_msg_id": each.message.offset_msg_id} | row for each in answers for row in _rows(each)]
-    messages = [_message_row(each) | {"state": each.state.name} for each in answers]
+    messages = [_message_row(each) | {"state": each.state.name} | _traces_document(each.traces) for each in answers]
     print_rows("tracks", rows, ["offset_msg_id", *COLUMNS], output, {"messages": messages}, empty="no consumer group")
     return found
 
@@ -137,7 +150,7 @@ def _print(answer: "MessageTracks", output: OutputFormat) -> None:
             if each.reason:
                 print(f"{each.consumer_group or 'consumer groups'}: {each.state.name}, {each.reason}")
     shown = _message_row(answer) if output is OutputFormat.JSON else {}
-    more = {"message": shown, "state": answer.state.name, "due_time": due}
+    more = {"message": shown, "state": answer.state.name, "due_time": due} | _traces_document(answer.traces)
     print_rows(
         "tracks",
         _rows(answer),
@@ -147,3 +160,49 @@ def _print(answer: "MessageTracks", output: OutputFormat) -> None:
         dropped_first=["is_online", "client_id"],
         empty="no consumer group",
     )
+    if answer.traces is not None and output.is_table:
+        _print_traces(answer.traces, output)
+
+
+def _traces_document(traces: "MessageTraces | None") -> dict[str, Any]:
+    if traces is None:
+        return {}
+    events = [_trace_row(each) for each in traces.events]
+    told = {"damaged_count": traces.damaged_count, "has_more": traces.has_more, "problem": traces.problem}
+    return {"traces": {"events": events} | told}
+
+
+def _trace_row(event: "TraceEvent") -> dict[str, Any]:
+    from cli.times import iso_text
+
+    time = event.begin_time or event.end_time
+    return {
+        "time": iso_text(time) if time else None,
+        "end_time": iso_text(event.end_time) if event.end_time else None,
+        "event": event.kind.name,
+        "outcome": event.verdict or event.outcome.name,
+        "group": event.group,
+        "client_host": event.client_host,
+        "cost_millis": None if event.cost is None else round(event.cost.total_seconds() * 1000),
+        "retry_count": event.retry_count,
+        "store_host": event.store_host,
+        "offset_msg_id": event.offset_msg_id,
+        "from_check": event.is_from_check,
+    }
+
+
+def _print_traces(traces: "MessageTraces", output: OutputFormat) -> None:
+    from cli.printing import print_rows
+
+    rows = [_trace_row(each) for each in traces.events]
+    if rows:
+        print("told by clients with tracing on")
+    # Where a reason is known, none is guessed.
+    known = traces.problem or (f"{traces.damaged_count} damaged entries" if traces.damaged_count else "")
+    print_rows(
+        "traces", rows, TRACE_COLUMNS, output, dropped_first=["retry_count", "client_host"], empty=known or NO_TRACE
+    )
+    if rows and known:
+        warn(f"traces: {known}")
+    if traces.has_more:
+        warn("traces: there are more than are read: the oldest are missing")

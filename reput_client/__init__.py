@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         Match,
         MatchedBy,
         MessageState,
+        MessageTraces,
         MessageTracks,
         Page,
         Queue,
@@ -92,6 +93,9 @@ if TYPE_CHECKING:
         ServiceStatus,
         ShardOutcome,
         Topic,
+        TraceEvent,
+        TraceKind,
+        TraceOutcome,
         Track,
         TrackState,
     )
@@ -153,9 +157,9 @@ _NAMES_BY_MODULE = {
     "producing.settings": "ProducerSettings",
     "producing.transactions": ("AsyncHalfMessage AsyncTransactionProducer HalfMessage TransactionProducer "),
     "querying.answers": (
-        "Boundary Completeness FoundOffset Installation Match MatchedBy MessageState MessageTracks Page Queue "
+        "Boundary Completeness FoundOffset Installation Match MatchedBy MessageState MessageTraces MessageTracks Page Queue "
         "QueueRange ReplicaStatus Scan ScannedRange SearchStop ServiceStatus ShardOutcome Topic Track "
-        "TrackState "
+        "TraceEvent TraceKind TraceOutcome TrackState "
     ),
     "querying.explanation": "Explanation",
     "querying.groups": (
@@ -231,6 +235,7 @@ __all__ = [
     "MessageQueue",
     "MessageSource",
     "MessageState",
+    "MessageTraces",
     "MessageTracks",
     "MessageType",
     "NewMessage",
@@ -281,6 +286,9 @@ __all__ = [
     "TopicNotFoundError",
     "TopicNotReadableError",
     "TopicSettings",
+    "TraceEvent",
+    "TraceKind",
+    "TraceOutcome",
     "Track",
     "TrackState",
     "TransactionNotFoundError",

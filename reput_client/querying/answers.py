@@ -129,15 +129,98 @@ class Track:
     reason: str = ""
 
 
+class TraceKind(Enum):
+    """What of a message's life a client with tracing on told."""
+
+    OTHER = pb.TRACE_KIND_UNSPECIFIED  # of a later release
+    SEND = pb.TRACE_KIND_SEND  # a producer sent it
+    END_TRANSACTION = pb.TRACE_KIND_END_TRANSACTION  # a producer ended its transaction
+    CONSUME = pb.TRACE_KIND_CONSUME  # a consumer gave it to its handler
+    RECALL = pb.TRACE_KIND_RECALL  # a producer recalled it
+
+    @classmethod
+    def _missing_(cls, value: object) -> "TraceKind":
+        return cls.OTHER
+
+
+class TraceOutcome(Enum):
+    """How it ended, by the client."""
+
+    NOT_TOLD = pb.TRACE_OUTCOME_UNSPECIFIED  # or not yet
+    SUCCESS = pb.TRACE_OUTCOME_SUCCESS
+    FAILED = pb.TRACE_OUTCOME_FAILED  # of a consumption: the handler wants it again
+    TIMED_OUT = pb.TRACE_OUTCOME_TIMED_OUT  # the handler took longer than the client allows
+    EXCEPTION = pb.TRACE_OUTCOME_EXCEPTION  # the handler raised an exception
+    RETURNED_NULL = pb.TRACE_OUTCOME_RETURNED_NULL  # the handler returned null
+
+    @classmethod
+    def _missing_(cls, value: object) -> "TraceOutcome":
+        return cls.NOT_TOLD
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEvent:
+    """What a client told. Times are by its clock.
+
+    Attributes:
+        kind: what happened.
+        outcome: how it ended.
+        begin_time: when it began; None: only the end of a consumption was told.
+        end_time: of a consumption, when it ended; None: not told.
+        cost: how long it took; of a consumption by the number of messages that the handler got at once; None: not told.
+        group: the producer's or the consumer's.
+        client_host: address from which the trace came.
+        store_host: of SEND and END_TRANSACTION: the broker.
+        offset_msg_id: of SEND: of the record that the broker made.
+        retry_count: of CONSUME: how often it came before.
+        verdict: of END_TRANSACTION: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
+        is_from_check: of END_TRANSACTION: the broker had asked for the verdict.
+    """
+
+    kind: TraceKind
+    outcome: TraceOutcome
+    begin_time: datetime | None
+    end_time: datetime | None
+    cost: timedelta | None
+    group: str
+    client_host: str
+    store_host: str = ""
+    offset_msg_id: str = ""
+    retry_count: int = 0
+    verdict: str = ""
+    is_from_check: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MessageTraces:
+    """What clients with tracing on told of a message. They may lose traces, and most send none.
+
+    Attributes:
+        events: in the order of the clients' clocks.
+        damaged_count: entries that name the message and cannot be read.
+        has_more: there are more than are read: the oldest are missing.
+        problem: why some may be missing; empty: none is for a reason that is known.
+    """
+
+    events: tuple[TraceEvent, ...]
+    damaged_count: int = 0
+    has_more: bool = False
+    problem: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class MessageTracks:
-    """The state of a message, when it is due, its tracks by group, and whether there are more groups than were asked for."""
+    """The state of a message, when it is due, its tracks by group, and whether there are more groups than were asked for.
+
+    `traces`: what clients told; None: it was not asked for, or the gateway is of an earlier release.
+    """
 
     message: Message
     state: MessageState
     due_time: datetime | None
     tracks: tuple[Track, ...]
     has_more: bool = False
+    traces: MessageTraces | None = None
 
 
 def tracks_of(answer: pb.TrackMessageResponse) -> MessageTracks:
@@ -148,6 +231,31 @@ def tracks_of(answer: pb.TrackMessageResponse) -> MessageTracks:
         time_or_none(answer, "due_time"),
         tuple(map(track_of, answer.tracks)),
         bool(answer.next_page_token),
+        traces_of(answer.traces) if answer.HasField("traces") else None,
+    )
+
+
+def traces_of(traces: pb.MessageTraces) -> MessageTraces:
+    """What clients told."""
+    return MessageTraces(
+        tuple(map(_trace_event_of, traces.events)), traces.damaged_count, traces.has_more, traces.problem
+    )
+
+
+def _trace_event_of(event: pb.MessageTraces.Event) -> TraceEvent:
+    return TraceEvent(
+        TraceKind(event.kind),
+        TraceOutcome(event.outcome),
+        time_or_none(event, "begin_time"),
+        time_or_none(event, "end_time"),
+        event.cost.ToTimedelta() if event.HasField("cost") else None,
+        event.group,
+        event.client_host,
+        event.store_host,
+        event.offset_msg_id,
+        event.retry_count,
+        event.verdict,
+        event.from_check,
     )
 
 

@@ -516,6 +516,8 @@ def track(
     consumer_group: str = "",
     group_contains: str = "",
     limit: int | None = None,
+    with_traces: bool = False,
+    trace_topic: str = "",
 ) -> Question[MessageTracks]:
     """The state of a message in each consumer group, from as many pages as it takes.
 
@@ -525,6 +527,8 @@ def track(
         consumer_group: only this group; empty: all.
         group_contains: only groups whose names contain this, ignoring case; empty: all.
         limit: of the first groups by name, at most so many; None: of all.
+        with_traces: also what clients with tracing on told of it.
+        trace_topic: where their traces lie; empty: RMQ_SYS_TRACE_TOPIC.
 
     Raises:
         NotFoundError: there is no such message.
@@ -536,6 +540,8 @@ def track(
         consumer_group=consumer_group,
         group_contains=group_contains,
         page_size=page_size_of(limit),
+        with_traces=with_traces,
+        trace_topic=trace_topic,
     )
     return Question("TrackMessage", request, tracks_of, paged_field="tracks", item_count_max=limit)
 
