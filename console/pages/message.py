@@ -12,7 +12,10 @@ What happened to it is shown in the order of time, from the records that were ma
     born ── stored ── [waits for its time] ── retry ── retry ── dead letter        one event for each record
     now: group a consumed it, group b gets it again at ...                         from its tracks (`tracks_of`)
 
-A consumer that acknowledges leaves no record with a time, so what groups have done is shown as the state now.
+A consumer that acknowledges leaves no record with a time, so what groups have done is shown as the state now. What clients with
+tracing on told stands between the records, by the clients' clocks.
+
+    sent by group p, host, duration ── transaction ended ── handled by group a, host, duration, outcome
 
 Its body can be saved as a file (`download`); the browser must not render or execute it.
 """
@@ -123,12 +126,15 @@ def message_page(schemas: Schemas, calls: Calls, question: Question) -> Page:
     row = message_row(message)
     born_millis = timestamp_to_millis(message.born_time, "born_time")
     own = (each for kind, rows in related.groups if kind != "batch" for each in rows)
-    events = timeline_of(message, row, born_millis, own)
+    traces = None if tracks.answer is None else tracks.answer.traces
+    events = timeline_of(message, row, born_millis, own, () if traces is None else told_events(traces))
     at = question.number("at", 0) // 16 * 16 if view is View.HEX else 0
     values = {
         "message": message,
         "row": row,
         "events": events,
+        "shown_event_count": SHOWN_EVENT_COUNT,
+        "traces": traces,
         "href": href,
         "kind": topic_kind(message.topic),
         "store_time_millis": timestamp_to_millis(message.store_time, "store_time"),
@@ -448,7 +454,7 @@ def _entries(chain_entry_count: int, same_hash_count: int) -> list[DrawnEntry]:
     return drawn
 
 
-SHOWN_EVENT_COUNT = 40
+SHOWN_EVENT_COUNT = 100
 WAITING_TOPICS = ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -461,11 +467,13 @@ class Event:
     """An event.
 
     Attributes:
-        kind: `born`, `stored`, `again` (stored once more), `waits`, `half`, `given-up`, `retry` or `dead-letter`.
+        kind: `born`, `stored`, `again` (stored once more), `waits`, `half`, `given-up`, `retry` or `dead-letter`; of what a
+            client told `sent`, `verdict`, `handled` or `recalled`.
         millis: when, since 1970.
-        topic: where its record is; empty for `born`.
+        topic: where its record is; empty for `born`, and for what a client told.
         href: the page of the record; empty for `born`, and for the message of the page.
         detail: of `born` the address of the producer.
+        trace: what a client told; None: it is of a record.
     """
 
     kind: str
@@ -473,20 +481,73 @@ class Event:
     topic: str = ""
     href: str = ""
     detail: str = ""
+    trace: "Trace | None" = None
 
     def to_json(self) -> dict[str, str]:
         """For the page's JSON."""
         return {"kind": self.kind, "millis": str(self.millis), "topic": self.topic, "href": self.href}
 
 
-def timeline_of(message: Any, row: MessageRow, born_millis: int, others: Iterable[MessageRow]) -> list[Event]:
-    """The events of a message.
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What a client with tracing on told.
+
+    Attributes:
+        group: the producer's or the consumer's.
+        host: where the client is.
+        outcome: the name in the contract without its prefix; of a verdict RocketMQ's word.
+        cost_millis: how long it took; None: not told.
+        retry_count: of `handled`: how often the message came before.
+        from_check: of `verdict`: the broker had asked.
+    """
+
+    group: str
+    host: str
+    outcome: str
+    cost_millis: int | None
+    retry_count: int
+    from_check: bool
+
+
+_KINDS_BY_TRACE = {
+    pb.TRACE_KIND_SEND: "sent",
+    pb.TRACE_KIND_END_TRANSACTION: "verdict",
+    pb.TRACE_KIND_CONSUME: "handled",
+    pb.TRACE_KIND_RECALL: "recalled",
+}
+
+
+def told_events(traces: Any) -> list[Event]:
+    """What clients told, as events; one of a kind of a later release, or without a time, has none."""
+    events = []
+    for each in traces.events:
+        kind = _KINDS_BY_TRACE.get(each.kind)
+        name = "begin_time" if each.HasField("begin_time") else "end_time"
+        if kind is None or not each.HasField(name):
+            continue
+        trace = Trace(
+            each.group,
+            each.client_host,
+            each.verdict or pb.TraceOutcome.Name(each.outcome).removeprefix("TRACE_OUTCOME_"),
+            each.cost.ToMilliseconds() if each.HasField("cost") else None,
+            each.retry_count,
+            each.from_check,
+        )
+        events.append(Event(kind, timestamp_to_millis(getattr(each, name), name), trace=trace))
+    return events
+
+
+def timeline_of(
+    message: Any, row: MessageRow, born_millis: int, others: Iterable[MessageRow], told: Sequence[Event] = ()
+) -> list[Event]:
+    """The events of a message; those that clients told are put among those of records by their times.
 
     Args:
         message: the message of the page.
         row: the same as a row.
         born_millis: when its producer made it.
         others: the other records that are of this message: copies, retries, dead letters, those of system topics.
+        told: what clients told.
     """
     records = sorted([row, *others], key=lambda each: (each.store_time_millis, each.offset_msg_id))
     events = [Event("born", born_millis, detail=message.born_host)]
@@ -498,6 +559,8 @@ def timeline_of(message: Any, row: MessageRow, born_millis: int, others: Iterabl
         if not kind:
             kind, is_stored = "again" if is_stored else "stored", True
         events.append(Event(kind, each.store_time_millis, each.topic, "" if each is row else each.href))
+    if told:
+        events = sorted([*events, *told], key=lambda event: event.millis)
     return events[:SHOWN_EVENT_COUNT]
 
 
@@ -532,7 +595,7 @@ class Tracks:
 
 def tracks_of(calls: Calls, message: Any) -> Tracks:
     """The tracks of a message; of a retry or dead letter those of the message that it was made of."""
-    request = pb.TrackMessageRequest(offset_msg_id=message.offset_msg_id, page_size=SHOWN_TRACK_COUNT)
+    request = pb.TrackMessageRequest(offset_msg_id=message.offset_msg_id, page_size=SHOWN_TRACK_COUNT, with_traces=True)
     try:
         answer = calls.ask(calls.gateway.TrackMessage, request, TRACK_SECONDS_MAX)
     except StoreError as error:

@@ -7,7 +7,9 @@ import pytest
 
 from console.parts.formats import time_text
 from store.format.message_id import encode_offset_msg_id
+from store.format.properties import encode_properties
 from tests.console.asking import Browser, Tags, console_over
+from tests.console.conftest import GroupedShard
 from tests.gateway.memory_shard import MemoryShard
 
 EVENT = re.compile(r'<li class="event[^"]*">(.*?)</li>', re.DOTALL)
@@ -99,3 +101,85 @@ def test_groups_that_nobody_knows_are_said_to_be_not_known(records, fan_out) -> 
     app.close()
 
     assert "It is not known how it stands with consumer groups." in now
+
+
+TOLD = (
+    "Pub|{at}|R|senders <b>|T|{key}|t|k|10.0.0.1:10911|7|12|0|7F00|true",
+    "EndTransaction|{at}|R|senders|T|{key}|t|k|10.0.0.1:10911|2|x|ROLLBACK_MESSAGE|true",
+    "SubBefore|{at}|R|readers|r1|{key}|2|k",
+    "SubAfter|r1|{key}|30|false|k|2|{at}|readers",
+    "SubBefore|{at}|R|readers|r2|{key}|0|k",
+    "Recall|{at}|R|senders|T|{key}|true",
+)
+
+
+def traced(record, *entries: str, keys: str = ""):
+    """A trace message behind a record, told at its store time."""
+    told = "".join(
+        entry.format(at=record.store_time_millis, key=record.unique_key).replace("|", "\x01") + "\x02"
+        for entry in entries
+    )
+    return replace(
+        record,
+        topic="RMQ_SYS_TRACE_TOPIC",
+        body=told.encode(),
+        sys_flag=0,
+        commit_log_offset=record.commit_log_offset + record.store_size_bytes,
+        properties_bytes=encode_properties({"KEYS": keys or record.unique_key, "UNIQ_KEY": "0" * 32}),
+    )
+
+
+@pytest.fixture
+def asked(records, fan_out):
+    """The page of a message with such a trace message, and its JSON."""
+    record = next(record for record in records if record.unique_key and record.topic == "b_order")
+    apps = []
+
+    def ask(*entries: str):
+        app = console_over([GroupedShard([record, *([traced(record, *entries)] if entries else [])])], fan_out)
+        apps.append(app)
+        browser = Browser(app)
+        path = path_of(record)
+        return browser.get(path).text, browser.get_json(path).json
+
+    yield ask
+    for app in apps:
+        app.close()
+
+
+def test_the_timeline_has_what_clients_told_between_the_records(asked) -> None:
+    page, answer = asked(*TOLD)
+    told = [event for event in events_on(page) if "told by the client" in event]
+    told = [event.split(" ", 2)[2].removesuffix(" told by the client") for event in told]
+    host = answer["message"]["bornHost"]
+    assert told == [
+        f"Sent by a client of senders <b> {host} successful · 12 ms",
+        f"Transaction ended by senders {host} rollback after a check",
+        f"Handled by readers {host} the handler raised an exception · 30 ms delivery 3",
+        f"Handled by readers {host} its end was not told",
+        f"Recalled by senders {host} successful",
+    ]
+    assert [event["kind"] for event in answer["timeline"]] == [
+        *("born", "stored", "sent", "verdict", "handled", "handled", "recalled")
+    ]
+    assert len(answer["tracks"]["traces"]["events"]) == 5
+    assert "No trace was sent" not in page
+
+
+def test_no_trace_is_told_as_such_and_not_as_not_consumed(asked) -> None:
+    page, _ = asked()
+    assert "No trace was sent of it, or it is no longer kept: that says nothing of consumers." in page
+
+
+def test_damaged_traces_are_counted_on_the_page(asked) -> None:
+    page, _ = asked(TOLD[0], "Pub|soon|R|g|T|{key}")
+    assert "1 entries of traces are damaged." in page
+    assert "No trace was sent" not in page
+
+
+def test_a_long_timeline_says_that_it_is_cut(asked) -> None:
+    entries = [TOLD[4].replace("r2", f"r{number}") for number in range(120)]
+    page, answer = asked(*entries)
+    assert (len(events_on(page)), len(answer["timeline"])) == (101, 100)
+    assert "The first 100 events; JSON has all that clients told." in page
+    assert len(answer["tracks"]["traces"]["events"]) == 120
