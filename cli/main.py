@@ -22,6 +22,7 @@ VERBS = {
     "queryMsgById": ("cli.mqadmin.messages", "query_msg_by_id"),
     "queryMsgByUniqueKey": ("cli.mqadmin.messages", "query_msg_by_unique_key"),
     "queryMsgByOffset": ("cli.mqadmin.messages", "query_msg_by_offset"),
+    "queryMsgTraceById": ("cli.mqadmin.messages", "query_msg_trace_by_id"),
     "track": ("cli.track", "track"),
     "groups": ("cli.groups", "groups"),
     "lag": ("cli.groups", "lag"),

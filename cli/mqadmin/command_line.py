@@ -174,6 +174,7 @@ NO_EFFECT: dict[str, tuple[NoEffect, ...]] = {
         NoEffect(("--cluster", "-c"), ALL_SHARDS),
         NoEffect(("--routeTopic", "-r"), "no route is looked up; -b names the shard"),
     ),
+    "queryMsgTraceById": (NAME_SERVER,),
     "topicStatus": (NAME_SERVER, CLUSTER),
     "updateTopic": (
         NAME_SERVER,

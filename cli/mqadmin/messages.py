@@ -1,4 +1,4 @@
-"""queryMsgByKey, queryMsgById, queryMsgByUniqueKey and queryMsgByOffset, with mqadmin's flags (`cli.mqadmin.command_line`)."""
+"""The verbs of mqadmin that find messages and their traces, with mqadmin's flags (`cli.mqadmin.command_line`)."""
 
 import enum
 from typing import TYPE_CHECKING, Annotated
@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli import options
-from cli.exits import Exit, note, usage_error, warn
+from cli.bodies import inflate
+from cli.exits import Exit, note, say_empty, usage_error, warn
 from cli.find import find_by_tag, forms_of, typed_ids, why_no_key
 from cli.messages import MESSAGES_DEFAULT, PAGE_SIZE_MAX, TIMEOUT_SECONDS, Outcomes, print_found, read_all, window
 from cli.options import BodyFormat, OutputFormat
+from cli.terminal import neutralise
+from store.format.message_trace import TraceBody, TraceEvent, TraceKind, decode_trace_body, join_traces
+from store.format.topic import TRACE_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from reput_client import Message, MessageTracks, QueryClient
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 # Messages whose consumer groups are shown: each costs a call that asks every shard.
 TRACKED_COUNT_MAX = 16
 TRACKED_GROUP_COUNT_MAX = 100
+TRACE_MESSAGE_COUNT_MAX = 10_000
+TRACE_ENTRY_COUNT_MAX = 100_000
 
 
 class KeyType(enum.StrEnum):
@@ -323,6 +329,122 @@ def query_msg_by_offset(
     )
     _print_tracks(tracks)
     return code
+
+
+def query_msg_trace_by_id(
+    *,
+    unique_key: Annotated[str, typer.Option("--msgId", "-i", help="The producer's id, whole.")],
+    trace_topic: Annotated[
+        str, typer.Option("--traceTopic", "-t", help="Where clients sent their traces.")
+    ] = TRACE_TOPIC,
+    begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Told at or after this.")] = None,
+    end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Told at or before this.")] = None,
+    max_messages: Annotated[
+        int, typer.Option("--maxNum", "-c", min=1, max=TRACE_MESSAGE_COUNT_MAX, help="Trace messages that are read.")
+    ] = MESSAGES_DEFAULT,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Show what clients with tracing on told of a message: its sends, and how consumers ended with it.
+
+    Times are epoch milliseconds, ISO-8601, `now`, or relative (-2h). The message itself may be gone. `reput track` shows
+    verdicts and consumptions without an end as well.
+    """
+    from cli.client import query_client
+    from cli.printing import print_rows
+    from reput_client import Completeness, NotFoundError
+
+    first, last = window(begin, end)
+    found = TraceBody([], 0, is_cut=False)
+    completeness, outcomes = Completeness.COMPLETE, Outcomes()
+    with query_client(address, timeout) as client:
+        for form in forms_of(unique_key):
+            pages = client.by_key(trace_topic, form, first, last, page_size=PAGE_SIZE_MAX, max_messages=max_messages)
+            try:
+                messages, outcomes = read_all(pages)
+            except NotFoundError as error:
+                warn(f"no trace was sent there: {error.message}")
+                return Exit.NOTHING_FOUND
+            completeness = pages.completeness
+            found = _traces_in((client.with_body(each) for each in messages), form)
+            if found.entries or found.damaged_count or completeness is Completeness.PARTIAL:
+                break
+    rows = [_trace_row(each) for each in join_traces(found.entries)]
+    if output.is_table:
+        _print_traces(rows)
+        if not rows:
+            say_empty("no trace found: that says nothing of consumers")
+    else:
+        print_rows("traces", rows, list(rows[0]) if rows else [], output, {"damaged_count": found.damaged_count})
+    if found.damaged_count:
+        warn(f"{found.damaged_count} entries that name the message are damaged")
+    if found.is_cut or completeness is Completeness.TRUNCATED:
+        warn("there are more traces than are read: the oldest are missing")
+    if completeness is Completeness.PARTIAL:
+        outcomes.warn_partial()
+        return Exit.PARTIAL
+    return Exit.FOUND if rows else Exit.NOTHING_FOUND
+
+
+def _traces_in(messages: "Iterable[Message]", unique_key: str) -> TraceBody:
+    """The entries of trace messages about a message; a body that cannot be unpacked counts as a damaged entry."""
+    found = TraceBody([], 0, is_cut=False)
+    for each in messages:
+        body = inflate(each.stored_body, each.sys_flag)
+        if body.note:
+            found = found._replace(damaged_count=found.damaged_count + 1)
+            continue
+        left = TRACE_ENTRY_COUNT_MAX - len(found.entries) - found.damaged_count
+        more = decode_trace_body(body.content, unique_key, each.born_host, left)
+        found.entries.extend(more.entries)
+        found = TraceBody(found.entries, found.damaged_count + more.damaged_count, found.is_cut or more.is_cut)
+    return found
+
+
+# mqadmin's names of what it prints.
+_TYPES = {TraceKind.SEND: "Pub", TraceKind.AFTER_CONSUMING: "Sub"}
+_TRACE_LINE = "{:<10} {:<20} {:<20} {:<20} {:<10} {:<10}"
+
+
+def _trace_row(event: TraceEvent) -> dict[str, object]:
+    """An event with mqadmin's fields: of a consumption those of its end."""
+    from cli.times import iso_text, moment_of
+
+    told = event.end or event.entry
+    is_success = None if told.is_success is None else ("success" if told.is_success else "failed")
+    return {
+        "type": _TYPES.get(told.kind, told.kind.value),
+        "group": told.group or event.entry.group,
+        "client_host": told.client_host,
+        "time": None
+        if event.entry.time_millis is None
+        else iso_text(moment_of(told.time_millis or event.entry.time_millis)),
+        "cost_millis": told.cost_millis,
+        "status": is_success,
+        "retry_count": event.entry.retry_count,
+        "verdict": told.verdict,
+    }
+
+
+def _print_traces(rows: "Sequence[Mapping[str, object]]") -> None:
+    """The rows that mqadmin prints, as it prints them: each send, then the consumptions by group."""
+    sends = [row for row in rows if row["type"] == "Pub"]
+    by_group: dict[object, list[Mapping[str, object]]] = {}
+    for row in rows:
+        if row["type"] == "Sub":
+            by_group.setdefault(row["group"], []).append(row)
+    for told, who, when in [
+        *(([row], "#ProducerGroup", "#SendTime") for row in sends),
+        *((group, "#ConsumerGroup", "#ConsumerTime") for group in by_group.values()),
+    ]:
+        print(_TRACE_LINE.format("#Type", who, "#ClientHost", when, "#CostTimes", "#Status"))
+        for row in told:
+            host = neutralise(str(row["client_host"])).rpartition(":")[0].strip("[]")
+            time = str(row["time"] or "-")[:19].replace("T", " ")
+            cells = (row["type"], neutralise(str(row["group"])), host, time, f"{row['cost_millis']}ms", row["status"])
+            print(_TRACE_LINE.format(*map(str, cells)))
+        print()
 
 
 def _check_charset(charset: str) -> None:

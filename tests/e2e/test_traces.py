@@ -89,3 +89,30 @@ def test_the_command_prints_the_events_below_the_groups(traced: HostedStack) -> 
     assert "no trace" not in run_command("track", "untold-1", "--no-traces", *at).stderr
     document = json.loads(run_command("track", "untold-1", "-o", "json", *at).stdout)
     assert document["traces"] == {"events": [], "damaged_count": 0, "has_more": False, "problem": ""}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_the_verb_of_mqadmin_prints_what_mqadmin_prints(traced: HostedStack, name: str) -> None:
+    printed = run_command("queryMsgTraceById", "-i", KEYS[name], "--address", traced.addresses["gateway"])
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert [line for line in printed.stdout.splitlines() if line] == RECORDED["mqadmin"][name]
+
+
+def test_the_verb_of_mqadmin_tells_where_it_found_nothing(traced: HostedStack) -> None:
+    at = ("--address", traced.addresses["gateway"])
+    untold = run_command("queryMsgTraceById", "-i", "untold", *at)
+    assert (untold.returncode, untold.stdout) == (1, "")
+    assert untold.stderr == "no trace found: that says nothing of consumers\n"
+    absent = run_command("queryMsgTraceById", "-i", KEYS["plain"], "-t", "Absent", *at)
+    assert (absent.returncode, absent.stdout) == (1, "")
+    assert "no trace was sent there" in absent.stderr
+
+
+def test_the_verb_of_mqadmin_has_verdicts_in_its_documents(traced: HostedStack) -> None:
+    at = ("-o", "json", "--address", traced.addresses["gateway"])
+    document = json.loads(run_command("queryMsgTraceById", "-i", KEYS["rolled-back"], *at).stdout)
+    assert [(row["type"], row["verdict"]) for row in document["traces"]] == [
+        ("Pub", ""),
+        ("EndTransaction", "ROLLBACK_MESSAGE"),
+    ]
+    assert document["damaged_count"] == 0

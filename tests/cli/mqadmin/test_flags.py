@@ -60,7 +60,7 @@ def test_the_pages_of_help_are_read_whole() -> None:
     rows = [
         line for verb in VERBS for line in (HELP / f"{verb}.txt").read_text().splitlines() if re.match(" {1,4}-", line)
     ]
-    assert len(FLAGS) == len(rows) == 102
+    assert len(FLAGS) == len(rows) == 109
     assert set(VERBS) == set(NO_EFFECT) <= set(cli.main.VERBS)
 
 
