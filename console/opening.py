@@ -143,6 +143,10 @@ class ConsoleSettings(Protocol):
         """The directory of the schemas of bodies."""
 
     @property
+    def console_trace_url(self) -> str:
+        """Where a tracing tool shows a trace; empty: nowhere."""
+
+    @property
     def server_tls_files(self) -> TlsFiles | None:
         """Certificate and key; None: no TLS."""
 
@@ -229,7 +233,8 @@ def _loader(
             answering, sign_in = GuardedGateway(gateway, guard, SERVICE_PREFIX), GuardedSignIn(guard)
         browsers = RequestGuard(settings.console_host_names)
         schemas = Schemas(settings.console_schemas)
-        source = ConsoleSource(answering, sign_in, browsers, Reports(settings.console_reports), schemas)
+        reports, trace_url = Reports(settings.console_reports), settings.console_trace_url
+        source = ConsoleSource(answering, sign_in, browsers, reports, schemas, trace_url)
         app = ConsoleApp(source)
         return ConsoleServer(app.application, app.close, identity)
 

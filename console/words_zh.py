@@ -460,6 +460,7 @@ CHINESE: dict[str, str] = {
     "delivery {number}": "第 {number} 次投递",
     "after a check": "回查之后",
     "told by the client": "客户端上报",
+    "Trace": "链路",
     "The first {shown} events; JSON has all that clients told.": "前 {shown} 个事件；JSON 中有客户端上报的全部内容。",
     "Not all that clients told could be read:": "客户端上报的内容未能全部读取：",
     "No trace was sent of it, or it is no longer kept: that says nothing of consumers.": "没有客户端上报该消息的轨迹，或轨迹已不再保留：这不说明消费者的情况。",

@@ -177,6 +177,18 @@ class GatewaySettings(ServiceSettings):
     )
     console_reports: Path | None = setting(None, "Directory of the pipeline's reports that it shows; empty: none.")
     console_schemas: Path | None = setting(None, "Directory of the schemas of message bodies; empty: none.")
+    console_trace_url: str = setting(
+        "",
+        "Where a tracing tool shows a trace: a URL with {trace_id}, and {span_id} if it wants; empty: no links.",
+        unit="url",
+    )
+
+    @pydantic.field_validator("console_trace_url")
+    @classmethod
+    def _has_a_place_for_the_trace(cls, value: str) -> str:
+        if value and not (value.startswith(("https://", "http://")) and "{trace_id}" in value):
+            raise ValueError("must begin with https:// or http:// and hold {trace_id}")
+        return value
 
     @pydantic.field_validator("remoting_address")
     @classmethod

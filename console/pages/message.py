@@ -20,7 +20,8 @@ tracing on told stands between the records, by the clients' clocks.
 Its body can be saved as a file (`download`); the browser must not render or execute it.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,8 +107,14 @@ class ChosenSchema:
     shown: ShownBody
 
 
-def message_page(schemas: Schemas, calls: Calls, question: Question) -> Page:
-    """The message of an offsetMsgId."""
+def message_page(schemas: Schemas, trace_url: str, calls: Calls, question: Question) -> Page:
+    """The message of an offsetMsgId.
+
+    Args:
+        schemas: of bodies.
+        trace_url: see `trace_contexts`.
+        calls, question: the request.
+    """
     stopwatch = Stopwatch()
     message = read_message(calls, question)
     body = Body.of(message.body, message.sys_flag)
@@ -132,6 +139,7 @@ def message_page(schemas: Schemas, calls: Calls, question: Question) -> Page:
     values = {
         "message": message,
         "row": row,
+        "trace_contexts": trace_contexts(message.properties, trace_url),
         "events": events,
         "shown_event_count": SHOWN_EVENT_COUNT,
         "traces": traces,
@@ -233,6 +241,44 @@ def flag_names(sys_flag: int) -> list[str]:
     if kind is not TransactionType.NONE:
         names.append(f"TRANSACTION_{kind.name}")
     return names
+
+
+# W3C Trace Context, `traceparent`: version, trace id, id of the parent span, flags; later versions may have more behind them.
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(?:-[!-~]{0,200})?")
+# The first one is OpenTelemetry's, the second RocketMQ's over gRPC.
+TRACE_CONTEXT_PROPERTIES = ("traceparent", "TRACE_CONTEXT")
+
+
+@dataclass(frozen=True, slots=True)
+class TraceContext:
+    """The trace that a message belongs to.
+
+    Attributes:
+        name: the property that says so.
+        trace_id: its id.
+        href: its page in a tracing tool; empty: none is known.
+    """
+
+    name: str
+    trace_id: str
+    href: str
+
+
+def trace_contexts(properties: Mapping[str, str], trace_url: str) -> list[TraceContext]:
+    """The traces that the properties of a message name.
+
+    Args:
+        properties: of the message.
+        trace_url: where a tracing tool shows a trace, with `{trace_id}` and perhaps `{span_id}`; empty: nowhere.
+    """
+    found = []
+    for name in TRACE_CONTEXT_PROPERTIES:
+        matched = _TRACEPARENT.fullmatch(properties.get(name, ""))
+        if matched is None or matched[1] == "ff" or not int(matched[2], 16) or not int(matched[3], 16):
+            continue
+        href = trace_url.replace("{trace_id}", matched[2]).replace("{span_id}", matched[3])
+        found.append(TraceContext(name, matched[2], href))
+    return found
 
 
 def _properties(properties: Any) -> list[tuple[str, str, bool]]:

@@ -78,6 +78,7 @@ class ConsoleSource:
         request_guard: refuses requests that do not come from a browser's own console page.
         reports: the pipeline's.
         schemas: of message bodies.
+        trace_url: where a tracing tool shows a trace, with `{trace_id}`; empty: nowhere.
         clock: seconds since 1970.
         history: the samples of the page Store.
     """
@@ -87,6 +88,7 @@ class ConsoleSource:
     request_guard: RequestGuard
     reports: Reports
     schemas: Schemas = field(default_factory=lambda: Schemas(None))
+    trace_url: str = ""
     clock: Callable[[], float] = time.time
     history: StoreHistory = field(default_factory=StoreHistory)
 
@@ -109,7 +111,7 @@ class ConsoleApp:
         self._parameters = parameters_by_path(openapi())
         pages: tuple[tuple[str, str, PageFunction], ...] = (
             ("/", "find", find_page),
-            ("/messages/{offset_msg_id}", "find", functools.partial(message_page, source.schemas)),
+            ("/messages/{offset_msg_id}", "find", functools.partial(message_page, source.schemas, source.trace_url)),
             ("/explain", "find", explain_page),
             ("/topics", "topics", topics_page),
             ("/topics/{topic}", "topics", topic_page),

@@ -169,4 +169,5 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("gateway", "console_host_names", "", "name,...|*", "Host names that browsers may use; IPs and localhost: always.", False),
     ("gateway", "console_reports", "", "", "Directory of the pipeline's reports that it shows; empty: none.", False),
     ("gateway", "console_schemas", "", "", "Directory of the schemas of message bodies; empty: none.", False),
+    ("gateway", "console_trace_url", "", "url", "Where a tracing tool shows a trace: a URL with {trace_id}, and {span_id} if it wants; empty: no links.", False),
 )

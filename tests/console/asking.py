@@ -101,12 +101,16 @@ def console_over(
     sign_in: SignIn | None = None,
     reports: Reports | None = None,
     ways: Sequence[Way] = (),
+    trace_url: str = "",
 ) -> ConsoleApp:
     """A console over shards in memory, called broker-a, broker-b, ...; `ways` lead to members of their groups."""
     shards = Shards([memory.shard(f"broker-{'abcdef'[number]}") for number, memory in enumerate(memories)], fan_out)
     servicer = GatewayServicer(shards, PageTokens("secret"))
     servicer.asked_members.ways += ways
-    return ConsoleApp(ConsoleSource(servicer, sign_in or NoSignIn(), RequestGuard(), reports or Reports(None)))
+    source = ConsoleSource(
+        servicer, sign_in or NoSignIn(), RequestGuard(), reports or Reports(None), trace_url=trace_url
+    )
+    return ConsoleApp(source)
 
 
 class Tags(HTMLParser):

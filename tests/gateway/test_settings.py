@@ -90,6 +90,14 @@ def test_what_cannot_be_meant_is_refused(environ):
         load_settings("gateway", GatewaySettings, environ=environ)
 
 
+@pytest.mark.parametrize(
+    "url", ["https://t.example/", "ftp://t.example/{trace_id}", "javascript:{trace_id}", "{trace_id}"]
+)
+def test_a_link_to_traces_is_a_web_address_with_a_place_for_the_trace(url):
+    with pytest.raises(InvalidSettingError, match="console_trace_url"):
+        load_settings("gateway", GatewaySettings, environ={"REPUT_GATEWAY_CONSOLE_TRACE_URL": url})
+
+
 def test_every_setting_is_listed():
     listed = {setting.name for setting in SETTINGS if setting.component in ("", "gateway")}
 

@@ -12,12 +12,14 @@ from urllib.parse import quote
 import jsonschema
 import pytest
 
+from console.pages.message import trace_contexts
 from console.pages.topics import SORTS
 from console.web.openapi import openapi
 from gateway.groups.asked_members import Told
 from gateway.queries.page import PAGE_BYTES_MAX as PAGE_BODY_BYTES_MAX
 from store.errors import RecordCorruptedError, ServiceUnavailableError
 from store.format.message_id import encode_offset_msg_id
+from store.format.properties import encode_properties
 from tests.console.asking import Browser, Tags, console_over
 from tests.gateway.memory_shard import MemoryShard
 from tests.gateway.reput.test_running_info import DOCUMENT
@@ -547,3 +549,41 @@ def test_the_page_of_members_shows_what_one_of_them_does_now_or_why_that_is_not_
     assert "The gateway tells this" in page
     assert "has no member" in nobody
     assert "a || b" in nobody, "the members are shown all the same"
+
+
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    ("properties", "names"),
+    [
+        ({"traceparent": TRACEPARENT}, ["traceparent"]),
+        ({"TRACE_CONTEXT": TRACEPARENT, "traceparent": f"cc{TRACEPARENT[2:]}-later"}, ["traceparent", "TRACE_CONTEXT"]),
+        ({"traceparent": TRACEPARENT.upper()}, []),
+        ({"traceparent": f"ff{TRACEPARENT[2:]}"}, []),
+        ({"traceparent": f"00-{'0' * 32}-00f067aa0ba902b7-01"}, []),
+        ({"traceparent": f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01"}, []),
+        ({"traceparent": f"{TRACEPARENT}<script>"}, []),
+        ({}, []),
+    ],
+)
+def test_the_trace_of_a_message_is_what_its_trace_context_says(properties: dict[str, str], names: list[str]) -> None:
+    found = trace_contexts(properties, "https://tracing.example/{trace_id}?span={span_id}")
+    assert [each.name for each in found] == names
+    assert {each.trace_id for each in found} <= {"4bf92f3577b34da6a3ce929d0e0e4736"}
+    assert {each.href for each in found} <= {
+        "https://tracing.example/4bf92f3577b34da6a3ce929d0e0e4736?span=00f067aa0ba902b7"
+    }
+
+
+@pytest.mark.parametrize("trace_url", ["", "https://tracing.example/{trace_id}"])
+def test_a_message_page_links_its_trace_where_a_tool_is_set(records, fan_out, trace_url: str) -> None:
+    record = next(record for record in records if record.topic == "b_order")
+    traced = replace(record, properties_bytes=encode_properties({"traceparent": TRACEPARENT}))
+    app = console_over([MemoryShard([traced])], fan_out, trace_url=trace_url)
+    page = Browser(app).get(f"/messages/{encode_offset_msg_id(record.store_host, record.commit_log_offset)}").text
+    app.close()
+    assert "4bf92f3577b34da6a3ce929d0e0e4736" in page
+    assert ('<a class="mono" href="https://tracing.example/4bf92f3577b34da6a3ce929d0e0e4736"' in page) is bool(
+        trace_url
+    )
