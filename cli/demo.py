@@ -1,7 +1,8 @@
 """`reput demo`: serve a store and show the four queries on it, as command lines with their answers.
 
-On an empty store it first appends the sample messages that ship with the project. On any other it shows messages that
-are there already.
+On an empty store it first appends the sample messages that ship with the project, and a small producer and consumer then go on
+in a process of their own (`cli/demo_traffic.py`), also when that store is served again. On any other store it shows messages
+that are there already, and writes nothing.
 """
 
 import dataclasses
@@ -10,13 +11,18 @@ import os
 import pathlib
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from cli import serve
+from cli.demo_traffic import VISITS
 from cli.exits import CliError, usage_error
 from cli.options import DEFAULT_ADDRESS
 
@@ -28,6 +34,7 @@ SAMPLES = pathlib.Path(__file__).parent / "samples" / "messages.jsonl"
 BUILT_SECONDS_MAX = 20.0
 CALL_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.05
+TRAFFIC_STOP_SECONDS_MAX = 5.0
 QUEUES_LOOKED_AT_MAX = 64
 MESSAGES_LOOKED_AT = 32
 SAMPLE_KEY = "order-1001"
@@ -55,6 +62,9 @@ def demo(
     nameserver_port: serve.NameServerPort = None,
     remoting_port: serve.RemotingPort = None,
     port_file: serve.PortFile = None,
+    traffic: Annotated[
+        bool, typer.Option("--traffic/--no-traffic", help="With the samples: a small producer and consumer go on.")
+    ] = True,
 ) -> int:
     """Serve a store, show the four queries on messages in it (samples when it is empty), go on until Ctrl-C."""
     from deploy.hosts import ChildDiedError
@@ -79,11 +89,13 @@ def demo(
         with stack.started() as failure:
             if failure is not None:
                 return failure
+            has_samples = False
             try:
-                _show(stack, read_only)
+                has_samples = _show(stack, read_only)
             except CliError as error:
                 print(f"The demonstration stopped: {error.reason}: {error.message}\n{error.hint}", flush=True)
-            exit_code = stack.wait()
+            with _traffic(stack.addresses["gateway"], goes_on=traffic and has_samples and not read_only):
+                exit_code = stack.wait()
         return exit_code or stack.stop_exit_code
     except InvalidSettingError as error:
         usage_error(error.message, "`reput config` shows every setting and where its value comes from.")
@@ -94,13 +106,34 @@ def demo(
         return stack.stop_exit_code
 
 
-def _show(stack: "LocalStack", read_only: bool) -> None:
+@contextmanager
+def _traffic(address: str, *, goes_on: bool) -> Iterator[None]:
+    """A producer and a consumer of the sample, while the block lasts."""
+    if not goes_on:
+        yield
+        return
+    command = [sys.executable, "-P", "-m", "cli.demo_traffic", address]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(TRAFFIC_STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _show(stack: "LocalStack", read_only: bool) -> bool:
+    """Show the queries on a message; whether the store is that of the samples."""
     from cli.client import query_client
     from cli.topics import list_topics
 
     address = stack.addresses["gateway"]
     with query_client(address, CALL_SECONDS_MAX) as client:
-        is_empty = not _log_end_offset(client) and not list_topics(client)[0]
+        topics = {each.topic for each in list_topics(client)[0]}
+        is_empty = not _log_end_offset(client) and not topics
         if is_empty and not read_only:
             _load_samples(address)
         built = _wait_until_built(stack, client)
@@ -114,6 +147,7 @@ def _show(stack: "LocalStack", read_only: bool) -> None:
             stack.check()
             _run_command(verb, arguments, address)
     _say_where(stack.addresses, example)
+    return is_empty or VISITS in topics
 
 
 def _load_samples(address: str) -> None:

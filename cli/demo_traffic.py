@@ -1,0 +1,173 @@
+"""What goes on in the sample store of `reput demo`: a process that fills the pages which the sample messages leave empty.
+
+    python -m cli.demo_traffic HOST:PORT
+
+Once, in a store that has just got the samples: the group `invoicing`, which is behind; the group `shipping`, with retries and a
+dead letter; messages that wait. Then, as long as the process that started it lives: messages on `SampleVisits` in waves, a
+consumer of the group `sample-visit-counter` that is behind when they are high, a reminder for later, and an open transaction.
+
+The store grows by some 0.2 MB a minute, and not without end: after `MESSAGE_COUNT_MAX` messages nothing more is sent.
+"""
+
+import contextlib
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from store.format.topic import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from reput_client import Consumer, HalfMessage, NewMessage, QueryClient, TransactionProducer
+
+VISITS = "SampleVisits"
+REMINDERS = "SampleReminders"
+ORDERS = "Orders"
+VISIT_GROUP = "sample-visit-counter"
+BEHIND_GROUP, RETRYING_GROUP = "invoicing", "shipping"
+# Some 9 hours; with the records of their delivery about 100 MB.
+MESSAGE_COUNT_MAX = 100_000
+STEP_SECONDS = 0.5
+# Visits come and go in waves: the consumer takes a fixed number in a step, so that its lag rises and falls.
+WAVE_SECONDS = 60.0
+VISITS_MEAN, VISITS_SWING = 1.5, 1.5
+CONSUMED_A_STEP = 2
+TAKE_SECONDS_MAX = 0.1
+REMINDER_SECONDS, REMINDER_AFTER_SECONDS = 60.0, 600.0
+REMINDERS_AT_FIRST = 3
+TRANSACTION_SECONDS = 600.0
+RETRY_COUNT = 2
+# The shortest of RocketMQ's delay levels (1 s), and what makes a dead letter at once.
+RETRY_SOON, DEAD_LETTER = 1, -1
+CALL_SECONDS_MAX = 10.0
+PAUSE_SECONDS_AFTER_FAILURE = 2.0
+PAGES = ("/", "/tea", "/cups", "/books", "/basket")
+
+
+def prepare(client: "QueryClient", producer: "TransactionProducer") -> None:
+    """Make the groups and the messages that wait; a group that exists is left as it is."""
+    from reput_client import MessageQueue, QueuePosition
+
+    known = {group.consumer_group for group in client.consumer_groups().groups}
+    queues = [queue for topic in client.topics(topic=ORDERS) for queue in topic.queues if queue.max_offset > 0]
+    if BEHIND_GROUP not in known:
+        positions = [QueuePosition(ORDERS, each.queue_id, each.min_offset, each.broker_name) for each in queues]
+        client.commit_offsets(BEHIND_GROUP, positions)
+    if RETRYING_GROUP not in known and queues:
+        positions = [QueuePosition(ORDERS, each.queue_id, each.max_offset, each.broker_name) for each in queues]
+        client.commit_offsets(RETRYING_GROUP, positions)
+        for number, each in enumerate(queues[: 1 + RETRY_COUNT]):
+            queue = MessageQueue(ORDERS, each.broker_name, each.queue_id)
+            client.send_back(RETRYING_GROUP, queue, [each.max_offset - 1], RETRY_SOON if number else DEAD_LETTER)
+        # As a consumer that saw its retry topic: what comes there waits for it.
+        retries = QueuePosition(f"{RETRY_PREFIX}{RETRYING_GROUP}", 0, 0, queues[0].broker_name)
+        client.commit_offsets(RETRYING_GROUP, [retries])
+    for number in range(1, REMINDERS_AT_FIRST + 1):
+        _remind(producer, timedelta(seconds=REMINDER_AFTER_SECONDS * number))
+
+
+def _remind(producer: "TransactionProducer", after: timedelta) -> None:
+    from reput_client import NewMessage
+
+    body = json.dumps({"remind": "the basket is still full"}).encode()
+    message = NewMessage(REMINDERS, body, ["basket-7"], "remind", delivery_time=datetime.now(UTC) + after)
+    producer.append([message])
+
+
+class Traffic:
+    """What happens in a step.
+
+    Args:
+        producer: sends.
+        consumer: of `VISIT_GROUP`.
+        seconds: when it begins, of the clock that `step` is told.
+    """
+
+    def __init__(self, producer: "TransactionProducer", consumer: "Consumer", seconds: float) -> None:
+        self._producer = producer
+        self._consumer = consumer
+        self._begin_seconds = seconds
+        self._reminded_seconds = seconds
+        self._opened_seconds = -math.inf
+        self._half: HalfMessage | None = None
+        self.sent_count = 0
+
+    def step(self, seconds: float) -> bool:
+        """Send and consume; False when it has sent all that it may."""
+        from reput_client import NewMessage
+
+        if self.sent_count >= MESSAGE_COUNT_MAX:
+            return False
+        count = visits_at(seconds - self._begin_seconds)
+        visits = [self._visit(self.sent_count + number) for number in range(count)]
+        if visits:
+            self._producer.append(visits)
+            self.sent_count += count
+        for _ in range(CONSUMED_A_STEP):
+            delivery = self._consumer.take(TAKE_SECONDS_MAX)
+            if delivery is None:
+                break
+            delivery.ack()
+        if seconds - self._reminded_seconds >= REMINDER_SECONDS:
+            self._reminded_seconds = seconds
+            _remind(self._producer, timedelta(seconds=REMINDER_AFTER_SECONDS))
+        if seconds - self._opened_seconds >= TRANSACTION_SECONDS:
+            self._opened_seconds = seconds
+            if self._half is not None:
+                self._half.rollback()
+            body = b'{"payment": "PAY-6001", "state": "waits for the bank"}'
+            self._half = self._producer.send_half(NewMessage("Payments", body, ["PAY-6001"], "authorized"))
+        return True
+
+    def _visit(self, number: int) -> "NewMessage":
+        from reput_client import NewMessage
+
+        page = PAGES[number % len(PAGES)]
+        body = json.dumps({"visit": number, "page": page, "millis": 20 + number * 7 % 180}).encode()
+        return NewMessage(VISITS, body, [f"visit-{number}"], page.strip("/") or "home")
+
+
+def visits_at(seconds: float) -> int:
+    """How many visits a step sends that begins so long after the first one."""
+    return round(VISITS_MEAN + VISITS_SWING * math.sin(2 * math.pi * seconds / WAVE_SECONDS))
+
+
+def run(
+    address: str, *, sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic
+) -> None:
+    """Go on until the process that started this one has ended, or all is sent; after a failure after a pause."""
+    from reput_client import Consumer, QueryClient, ReputClientError, TransactionProducer
+
+    parent = os.getppid()
+    with (
+        QueryClient(address, timeout_seconds=CALL_SECONDS_MAX) as client,
+        TransactionProducer(address, timeout_seconds=CALL_SECONDS_MAX) as producer,
+        Consumer(address, VISIT_GROUP, {VISITS: "*"}) as consumer,
+    ):
+        traffic: Traffic | None = None
+        while os.getppid() == parent:
+            try:
+                if traffic is None:
+                    prepare(client, producer)
+                    traffic = Traffic(producer, consumer, clock())
+                if not traffic.step(clock()):
+                    return
+            except ReputClientError:
+                sleep(PAUSE_SECONDS_AFTER_FAILURE)
+            sleep(STEP_SECONDS)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run until the process that started this one has ended."""
+    (address,) = arguments
+    with contextlib.suppress(KeyboardInterrupt):
+        run(address)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,40 @@
+"""The sample of `reput demo` fills every page: groups, retries, dead letters, messages that wait, an open transaction."""
+
+from pathlib import Path
+
+from cli.demo import _load_samples, _show
+from cli.demo_traffic import BEHIND_GROUP, ORDERS, REMINDERS, RETRYING_GROUP, VISIT_GROUP, VISITS, Traffic, prepare
+from reput_client import Consumer, QueryClient, TransactionProducer
+from tests.support.stack import hosted_stack
+from tests.support.waiting import wait_until
+
+
+def test_the_sample_has_something_for_every_page_and_is_known_again(tmp_path: Path) -> None:
+    with hosted_stack(tmp_path / "store") as stack:
+        address = stack.addresses["gateway"]
+        _load_samples(address)
+        stack.wait_until_built()
+        with (
+            QueryClient(address) as client,
+            TransactionProducer(address) as producer,
+            Consumer(address, VISIT_GROUP, {VISITS: "*"}) as consumer,
+        ):
+            for _ in range(2):  # a second start makes no second dead letter
+                prepare(client, producer)
+            traffic = Traffic(producer, consumer, 0.0)
+
+            def goes_on() -> bool:
+                traffic.step(15.0)  # the top of a wave
+                return client.consumer_group(VISIT_GROUP).queues and any(
+                    queue.consumer_offset for queue in client.consumer_group(VISIT_GROUP).queues
+                )
+
+            wait_until(goes_on, "the consumer to consume")
+            orders = sum(queue.max_offset for topic in client.topics(topic=ORDERS) for queue in topic.queues)
+            behind = client.consumer_group(BEHIND_GROUP)
+            assert sum(queue.lag_count for queue in behind.queues) == orders == 16
+            wait_until(lambda: client.consumer_group(RETRYING_GROUP).retry_count == 2, "the retries to be due")
+            assert client.consumer_group(RETRYING_GROUP).dead_letter_count == 1
+            assert {each.topic for each in client.scheduled_messages()} == {REMINDERS}
+            assert [each.topic for each in client.pending_transactions()] == ["Payments"]
+        assert _show(stack.background._stack, read_only=False)  # so that its traffic goes on
