@@ -18,7 +18,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run free-ports kernels test torture check coverage proto bench profile simulate image chart wheels ci clean lock
+.PHONY: help setup run free-ports kernels test torture check coverage proto docs bench profile simulate image chart wheels ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 5
@@ -90,6 +90,9 @@ coverage: .venv/.setup-dev ## Every branch of the pure rooms runs in their own t
 proto: .venv/.setup-dev ## Generate the protobuf code and the API reference from protos/
 	$(BIN)/python tools/proto.py
 	$(BIN)/python -m tools.docs_pages
+
+docs: .venv/.setup-dev ## The documentation as one page with a search, dist/docs.html
+	$(BIN)/python -m tools.docs_search
 
 bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (about 45 min): [ROWS=1,2,T5] [ROUNDS=3] [FULL=1]
 	$(BIN)/python -m benchmarks $(if $(ROWS),--rows $(ROWS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(FULL),--full) \
