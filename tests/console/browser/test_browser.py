@@ -468,7 +468,7 @@ def test_times_are_those_of_the_browsers_zone_and_urls_have_utc(stack, open_page
     assert "end=2096-01-01T00%3A00" in page.url
 
     page.locator("[data-zone-switch]").click()
-    page.wait_for_function("document.querySelector('footer [data-zone]').textContent === 'UTC'")
+    wait_until(lambda: page.locator("footer [data-zone]").text_content() == "UTC", "the page to have UTC")
     assert page.locator(".messages time").first.text_content() == utc.replace("T", " ").removesuffix("Z")
     assert page.locator("[name=begin]").input_value() == "2020-01-01T01:00"
 
@@ -480,7 +480,7 @@ def test_each_line_of_the_api_is_copied_by_a_button(stack, open_page) -> None:
     lines = page.locator("#AppendMessageStream .line")
 
     lines.nth(0).locator("button").click()
-    page.wait_for_function("navigator.clipboard.readText().then((text) => text.startsWith('grpcurl '))")
+    wait_until(lambda: lines.nth(0).locator("button").inner_text() == "Copied", "the button to say so")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied == lines.nth(0).locator("code").text_content()
     assert copied.endswith("reput.gateway.v1.GatewayService/AppendMessageStream")
