@@ -7,17 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from consumequeue_svc.consume_queue import UNCONFIRMED, ConsumeQueue
-from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.consume_queue_table import WAITING_UNIT_COUNT_MAX, ConsumeQueueTable
 from consumequeue_svc.light_queues import LightQueues
 from consumequeue_svc.recovery import Resume, checkpoint_state, replay_state, resume, save_replay_mark
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import Checkpointer, FollowingBuilder
 from store.errors import StoreCorruptedError
 from store.files.json_state import write_json_state
+from store.files.open_files import OPEN_FILE_COUNT_MAX
 
 if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
 
+# With more queues than files may be open, checkpoints take at most about a tenth of the time.
+CHECKPOINT_PAUSE_FACTOR = 9.0
+# A crash costs what the log got in this time. RocketMQ flushes queues with few new units as rarely.
+CHECKPOINT_PAUSE_SECONDS_MAX = 60.0
 _log = logging.getLogger("reput.consumequeue")
 
 
@@ -48,6 +53,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         self._checkpoint = checkpoint
         self._is_replay = False
         self._hidden: list[tuple[ConsumeQueue | LightQueues, list[Path]]] = []
+        table.unflushed.settle = self._checkpointer.settle
 
     def recover(self, *, is_clean_store: bool, log_first_offset: int, log_end_offset: int) -> None:
         """Finds out where to go on and cuts the queues back to there; the log's range is in bytes."""
@@ -127,6 +133,14 @@ class ConsumeQueueBuilder(FollowingBuilder):
             _log.warning("%s", error.message)
             self.replay_all()
         self._table.apply(columns, is_replay=self._is_replay)
+        if self._table.unflushed.waiting_count > WAITING_UNIT_COUNT_MAX:
+            self._checkpointer.settle()
+            self._save_at = self._clock()
+
+    def _checkpoint_pause_seconds(self, seconds: float) -> float:
+        # A checkpoint has a row for each queue, and may have written to each of them.
+        is_large = self._table.counts()[0] > OPEN_FILE_COUNT_MAX
+        return min(seconds * CHECKPOINT_PAUSE_FACTOR, CHECKPOINT_PAUSE_SECONDS_MAX) if is_large else 0.0
 
     def _reach_end(self, log_first_offset: int) -> bool:
         if not self._is_replay:
@@ -149,17 +163,18 @@ class ConsumeQueueBuilder(FollowingBuilder):
     def _prepare_checkpoint(self, *, is_clean: bool) -> Callable[[], None]:
         next_offset, store_time_millis = self.progress.next_offset, self.progress.store_time_millis
         if self._is_replay:
-            state = replay_state(self._table, next_offset, store_time_millis, self._last_record)
+            replayed = replay_state(self._table, next_offset, store_time_millis, self._last_record)
+            state = lambda: replayed  # noqa: E731  # the other one is a function
         else:
             state = checkpoint_state(
                 self._table, next_offset, store_time_millis, last_record=self._last_record, is_clean=is_clean
             )
-        state["time_runs"] = self._table.times.state()
+        time_runs = self._table.times.state()
         flush = self._table.prepare_flush()
 
         def write() -> None:
             flush()
-            write_json_state(self._table.fs, self._checkpoint, state)
+            write_json_state(self._table.fs, self._checkpoint, state() | {"time_runs": time_runs})
 
         return write
 

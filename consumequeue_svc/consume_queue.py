@@ -3,6 +3,10 @@
 `store/derive/queue_placement.py` decides which units stand in the queue and where gaps are filled. Unit n lies at byte
 n * 20 of the queue's files laid end to end. A file is created in full size, sparse.
 
+With more queues than files may be open, units of a queue whose file is not open wait in memory, and the next checkpoint writes
+them: to open a file for each unit takes longer than all else. Readers find them there. A crash loses what waits, and the log,
+which is followed from the checkpoint on, gives it again.
+
 Replay: after a foreign or doubtful stop the log is applied again from its first record. A unit that the files hold
 already is compared and kept; a unit that differs is written; what lies behind the last confirmed unit is cut off. So a
 rebuild never removes what was right. What it overwrites or cuts and the log does not explain is kept aside (`unexplained.py`).
@@ -12,14 +16,15 @@ point to them.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from consumequeue_svc.queue_ext_files import QueueExtFiles
 from consumequeue_svc.unexplained import Keeper
-from store.derive.queue_placement import Buffer, PlacedUnits, Placement, QueuePlacement, fillers
+from store.derive.queue_placement import Buffer, PlacedUnits, Placement, QueuePlacement, UnitRun, fillers
 from store.errors import StoreRecoveringError
 from store.files.open_files import OpenFile, OpenFiles
 from store.format.derived.queue_ext import HEAD_SIZE_BYTES, bare_unit_offset, is_ext_address
@@ -27,14 +32,79 @@ from store.format.derived.queue_unit import FILLER_SIZE_BYTES, UNIT_SIZE_BYTES, 
 from store.format.paths import log_file_name
 from store.readers.queue_reader import QueueExtUnits, QueueUnits, file_offsets
 
-if TYPE_CHECKING:
-    from store.derive.queue_placement import UnitRun
-
 UNCONFIRMED = "the log has no record for these units"
 OVERWRITTEN = "units of it point to other records than the log gives"
 TOO_LONG = "it is longer than queue files are"
 EXT_OF_A_BROKER = "a broker's files of ConsumeQueueExt, which is off"
 EXT_OF_OTHERS = "the files of ConsumeQueueExt are not laid out as ours"
+# A queue with more units than this in memory is busy: its file is opened, in place of another one.
+WAITING_UNIT_COUNT_MAX = 256
+NOTHING_WAITS = UnitRun(0, b"")
+
+
+def do_nothing() -> None:
+    """There is no checkpoint under way."""
+
+
+@dataclass(slots=True)
+class Unflushed:
+    """What queues changed since they were last flushed; shared by those of a table.
+
+    Attributes:
+        files: files written.
+        directories: folders whose entries changed.
+        waiting: queues with units that wait for the next checkpoint.
+        waiting_count: those units.
+        settle: returns when no checkpoint is under way; raises what made the last one fail.
+    """
+
+    files: set[Path] = field(default_factory=set)
+    directories: set[Path] = field(default_factory=set)
+    waiting: "set[ConsumeQueue]" = field(default_factory=set)
+    waiting_count: int = 0
+    settle: Callable[[], None] = do_nothing
+
+
+class WaitingUnits(QueueUnits):
+    """The units of a queue that is written: some wait in memory until a checkpoint has written them.
+
+    They go from `young` to `old` with the begin of a checkpoint, and from there to the file. So a reader that looks into
+    `young`, `old` and the file, in this order, misses none. One thread changes `young`, and moves it; that of the checkpoint
+    ends `old`.
+
+    Attributes:
+        young: units behind all others.
+        old: those that the checkpoint under way writes.
+    """
+
+    young = NOTHING_WAITS
+    old = NOTHING_WAITS
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether units wait."""
+        return bool(self.young.units or self.old.units)
+
+    @property
+    def written_end(self) -> int:
+        """The position behind the last unit that the files hold."""
+        for run in (self.young, self.old)[::-1]:
+            if run.units:
+                return run.queue_offset
+        return self.end
+
+    def read_bytes(self, begin: int, end: int) -> bytes:
+        """See QueueUnits."""
+        waiting = [run for run in (self.young, self.old) if run.units]  # in this order, see above
+        first = min((run.queue_offset for run in waiting), default=end)
+        data = super().read_bytes(begin, min(first, end)) if begin < first else b""
+        position = max(begin, first)
+        for run in sorted(waiting):
+            at = (position - run.queue_offset) * UNIT_SIZE_BYTES
+            part = run.units[at : (end - run.queue_offset) * UNIT_SIZE_BYTES] if position < end else b""
+            data += part
+            position += len(part) // UNIT_SIZE_BYTES
+        return data if position >= end else data + super().read_bytes(position, end)
 
 
 class ConsumeQueue:
@@ -46,12 +116,12 @@ class ConsumeQueue:
         file_size_bytes: size of its files.
         ext_file_size_bytes: size of its files of ConsumeQueueExt; 0: it is off, and none are written.
         keeper: keeps what the log does not explain; None: nothing is kept.
+        unflushed: gets what changes, shared by all queues; None: one of its own.
 
     Attributes:
         units: the queue as readers see it.
         ext_files: what ConsumeQueueExt adds to it; None while it is off.
-        dirty: files written since they were last flushed.
-        dirty_directories: folders whose entries changed since then.
+        noted: end, CRC-32 of the last units and `written_now` when a checkpoint had written what waited.
         doubtful_files: first bytes of files that are known to be damaged, or may be.
         sealed_crcs: CRC-32 of files that became full since the start, by first byte, until they are taken from here.
         write_count: changes before and after each write.
@@ -71,19 +141,23 @@ class ConsumeQueue:
         *,
         ext_file_size_bytes: int = 0,
         keeper: Keeper | None = None,
+        unflushed: Unflushed | None = None,
     ) -> None:
         self._keeper = keeper or Keeper()
-        self.units = QueueUnits(files, directory, file_size_bytes)
-        self.dirty: set[Path] = set()
-        self.dirty_directories: set[Path] = set()
-        self._ext = QueueExtUnits(files, directory)  # also while it is off: a broker may have had it on
+        self.units = WaitingUnits(files, directory, file_size_bytes)
+        self._unflushed = unflushed or Unflushed()
+        self._files = files
         self.ext_files: QueueExtFiles | None = None
         if ext_file_size_bytes:
             self.ext_files = QueueExtFiles(
-                files, self._ext.directory, ext_file_size_bytes, self.dirty, self.dirty_directories, self._keeper
+                files,
+                self._ext.directory,
+                ext_file_size_bytes,
+                self._unflushed.files,
+                self._unflushed.directories,
+                self._keeper,
             )
             self.ext_files.is_ours = self._is_own_ext
-        self._files = files
         self._file_unit_count = file_size_bytes // UNIT_SIZE_BYTES
         self._file_offsets: set[int] = set()
         self._damaged_offsets: set[int] = set()
@@ -95,10 +169,17 @@ class ConsumeQueue:
         self._written = -1, 0, 0  # (first byte, bytes written, their CRC) of the file that is being filled
         self.own_end = 0
         self.own_crc = 0  # of the last units before it, when it was noted
+        self._may_wait = False  # units of the batch that is being applied
         self._own_ext = 0, -1  # size and first byte of the files of ConsumeQueueExt that belong to them
         self._tail_crc: tuple[int, int] | None = None  # (end, CRC up to there)
         self._written_path = -1, directory  # (first byte, path) of the file written last
         self.replayed: int | None = None
+        self.noted = 0, 0, self._written
+
+    @cached_property
+    def _ext(self) -> QueueExtUnits:
+        """Also while it is off: a broker may have had it on."""
+        return QueueExtUnits(self._files, self.units.directory)
 
     def note_own(self, end: int) -> None:
         """Notes that all units before a position are ours, and their units of ConsumeQueueExt."""
@@ -160,7 +241,7 @@ class ConsumeQueue:
                 if found > size and self._files.get(path).has_bytes(size):
                     self._keeper.copy(path, size, TOO_LONG)
                 self._files.create(path, size)
-                self.dirty.add(path)
+                self._unflushed.files.add(path)
                 self._damaged_offsets.add(offset)
         self._file_offsets = set(offsets)
         self.units.load(offsets)
@@ -242,7 +323,9 @@ class ConsumeQueue:
         Returns:
             what was decided about the units.
         """
-        end = self.replayed if is_replay else self.units.end if self._file_offsets else None
+        has_units = bool(self._file_offsets) or self.units.is_waiting
+        end = self.replayed if is_replay else self.units.end if has_units else None
+        self._may_wait = not is_replay and self.ext_files is None
 
         def log_end_offset() -> int:
             return self.units.next_log_offset_before(end) if end is not None else 0
@@ -287,8 +370,8 @@ class ConsumeQueue:
 
     def mark_all_dirty(self) -> None:
         """The next flush takes every file and folder: what was read from them may be in the page cache only."""
-        self.dirty.update(self.paths())
-        self._mark_directories_dirty()
+        self._unflushed.files.update(self.paths())
+        self._mark_directories_dirty(self._unflushed.directories)
         if self.ext_files is not None:
             self.ext_files.mark_directories_dirty()
 
@@ -323,18 +406,19 @@ class ConsumeQueue:
             self._files.forget(path)
             with suppress(FileNotFoundError):
                 self._files.fs.unlink(path)
-            self.dirty_directories.add(path.parent)
+            self._unflushed.directories.add(path.parent)
 
     def _hide(self, offsets: list[int]) -> None:
         if offsets:
             self._file_offsets.difference_update(offsets)
-            self.dirty.difference_update(map(self.units.path_of, offsets))
+            self._unflushed.files.difference_update(map(self.units.path_of, offsets))
             self.doubtful_files.difference_update(offsets)
             self.units.begin = min(self._file_offsets) // UNIT_SIZE_BYTES
             self.units.forget_front()
 
     def begin_replay(self) -> None:
         """A replay begins or goes on: what is known of the files is forgotten, and the next flush takes all of them."""
+        self.write_waiting()
         self.generation += 1
         self.was_replayed = True
         self.doubtful_files.clear()
@@ -376,6 +460,7 @@ class ConsumeQueue:
             end: in units.
             why_aside: why what is cut off is kept aside; empty: it is ours, and the log gives it again.
         """
+        self.write_waiting()
         size = self.units.file_size_bytes
         end_byte = end * UNIT_SIZE_BYTES
         was = self.units.end
@@ -395,7 +480,7 @@ class ConsumeQueue:
                     if why_aside and begin < size and self._files.get(path).has_bytes(begin):
                         self._keeper.copy(path, begin, why_aside)
                     self._files.get(path, writing=True).zero_from(end_byte - offset, size)
-                    self.dirty.add(path)
+                    self._unflushed.files.add(path)
             else:
                 break
         if self.ext_files is not None:
@@ -409,6 +494,7 @@ class ConsumeQueue:
 
     def _prepare(self, placed: PlacedUnits) -> None:
         """Clears the queue if it begins anew, and writes the fillers before units."""
+        self.write_waiting()
         begin, position = placed.fill_begin, placed.queue_offset
         file_begin = position - position % self._file_unit_count
         if placed.placement is Placement.ANEW:
@@ -444,18 +530,71 @@ class ConsumeQueue:
                 data = data[len(present) :]
             elif self._keeper.keeps:
                 self._keep_unexplained(position, present, data)
+        elif self._may_wait and self._wait(position, data):
+            return
+        self._write_files(position, data, self._unflushed.files, self._unflushed.directories)
+        self.units.end = max(self.units.end, position + len(data) // UNIT_SIZE_BYTES)
+
+    def _wait(self, position: int, data: bytes) -> bool:
+        """Lets the queue's next units wait in memory; False, and nothing waits, when they are to be written now."""
+        units, count = self.units, len(data) // UNIT_SIZE_BYTES
+        if units.is_waiting:
+            is_busy = len(units.young.units) + len(data) > WAITING_UNIT_COUNT_MAX * UNIT_SIZE_BYTES
+            if is_busy and not units.old.units:
+                self.write_waiting()
+                return False
+        elif count > WAITING_UNIT_COUNT_MAX or self._files.is_room_for(self._path_at(position)):
+            return False
+        begin, before = units.young if units.young.units else UnitRun(position, b"")
+        units.young = UnitRun(begin, bytes(before) + data)
+        units.end = position + count
+        self._unflushed.waiting.add(self)
+        self._unflushed.waiting_count += count
+        return True
+
+    def write_waiting(self) -> None:
+        """Writes the units that wait in memory, and keeps the file open; waits for a checkpoint that is writing some."""
+        if self.units.old.units:
+            self._unflushed.settle()
+        begin, data = self.units.young
+        if data:
+            self._write_files(begin, data, self._unflushed.files, self._unflushed.directories)
+            self.units.young = NOTHING_WAITS
+        self._unflushed.waiting.discard(self)
+
+    def age(self) -> None:
+        """A checkpoint begins: the units that wait are those that it writes, by `write_old`."""
+        assert not self.units.old.units
+        self.units.old = self.units.young
+        self.units.young = NOTHING_WAITS
+
+    def write_old(self, files: set[Path], directories: set[Path]) -> None:
+        """Writes what waited when the checkpoint began; its thread may call it while more units are applied.
+
+        Args:
+            files: gets those that are written.
+            directories: gets those whose entries change.
+        """
+        begin, data = self.units.old
+        self._write_files(begin, data, files, directories, is_kept=False)
+        end = begin + len(data) // UNIT_SIZE_BYTES
+        self.noted = end, self.units.tail_crc(end), self._written
+        self.units.old = NOTHING_WAITS
+
+    def _write_files(
+        self, position: int, data: Buffer, files: set[Path], directories: set[Path], *, is_kept: bool = True
+    ) -> None:
         size = self.units.file_size_bytes
         byte, view = position * UNIT_SIZE_BYTES, memoryview(data)
         self.write_count += 1
         while view:
             within = byte % size
             part = view[: size - within]
-            self._file(byte - within).write(within, part)
+            self._file(byte - within, files, directories, is_kept=is_kept).write(within, part)
             self._note(byte - within, within, part)
             byte += len(part)
             view = view[len(part) :]
         self.write_count += 1
-        self.units.end = max(self.units.end, byte // UNIT_SIZE_BYTES)
 
     def _keep_unexplained(self, begin: int, present: bytes, wanted: bytes) -> None:
         """Keeps the files in which units of other records are about to be overwritten that are not explained."""
@@ -504,7 +643,7 @@ class ConsumeQueue:
 
     def is_open(self, first_byte: int) -> bool | None:
         """Whether a file is being filled; False when it is full, None when there is no such file or it is empty."""
-        end_byte = self.units.end * UNIT_SIZE_BYTES
+        end_byte = self.units.written_end * UNIT_SIZE_BYTES
         if first_byte not in self._file_offsets or first_byte >= end_byte:
             return None
         return end_byte < first_byte + self.units.file_size_bytes
@@ -514,12 +653,12 @@ class ConsumeQueue:
         known, end, crc = self._written
         if known == first_byte:
             return end, crc
-        return min(self.units.end * UNIT_SIZE_BYTES - first_byte, self.units.file_size_bytes), None
+        return min(self.units.written_end * UNIT_SIZE_BYTES - first_byte, self.units.file_size_bytes), None
 
     def learn(self, first_byte: int, size_bytes: int, crc: int) -> None:
         """Takes the CRC-32 of the first bytes of the file that is being filled; later ones are read now."""
         if self.is_open(first_byte) and self._written[0] != first_byte:
-            end = self.units.end * UNIT_SIZE_BYTES - first_byte
+            end = self.units.written_end * UNIT_SIZE_BYTES - first_byte
             rest = self._files.get(self.units.path_of(first_byte)).read(size_bytes, end - size_bytes)
             if size_bytes + len(rest) == end:
                 self._written = first_byte, end, zlib.crc32(rest, crc)
@@ -531,32 +670,40 @@ class ConsumeQueue:
             # The disk may not read it any more. It stays open until there is a new one, so that no block of it is used again.
             old = self._files.get(path)
             self._files.fs.unlink(path)
-        self._create(path).write(0, data)
+        self._create(path, self._unflushed.directories).write(0, data)
         del old
-        self.dirty.add(path)
+        self._unflushed.files.add(path)
         self._tail_crc = None
         self.units.forget_front()
 
-    def _file(self, first_byte: int) -> OpenFile:
-        if self._written_path[0] != first_byte:
-            self._written_path = first_byte, self.units.path_of(first_byte)
-        path = self._written_path[1]  # kept: to make and compare a path takes longer than to write a unit
-        self.dirty.add(path)
+    def _path_at(self, position: int) -> Path:
+        """The file of a unit; the one asked for last is kept: to make a path takes longer than to write a unit."""
+        byte = position * UNIT_SIZE_BYTES
+        first_byte = byte - byte % self.units.file_size_bytes
+        known, path = self._written_path
+        if known != first_byte:
+            path = self.units.path_of(first_byte)
+            self._written_path = first_byte, path
+        return path
+
+    def _file(self, first_byte: int, files: set[Path], directories: set[Path], *, is_kept: bool) -> OpenFile:
+        path = self._path_at(first_byte // UNIT_SIZE_BYTES)
+        files.add(path)
         if first_byte in self._file_offsets:
-            return self._files.get(path, writing=True)
-        file = self._create(path)
+            return self._files.get(path, writing=True) if is_kept else self._files.get_once(path)
+        file = self._create(path, directories, is_kept=is_kept)
         self._file_offsets.add(first_byte)
         return file
 
-    def _create(self, path: Path) -> OpenFile:
+    def _create(self, path: Path, directories: set[Path], *, is_kept: bool = True) -> OpenFile:
         """Makes a file. Its folders are flushed by the next checkpoint: with many new queues the disk would set the pace."""
-        self._mark_directories_dirty()
-        return self._files.create(path, self.units.file_size_bytes, durable_folders=False)
+        self._mark_directories_dirty(directories)
+        return self._files.create(path, self.units.file_size_bytes, durable_folders=False, is_kept=is_kept)
 
-    def _mark_directories_dirty(self) -> None:
+    def _mark_directories_dirty(self, directories: set[Path]) -> None:
         """The folder of the queue, and all of which it may be a new entry, up to the root of the store."""
         directory = self.units.directory
-        self.dirty_directories.update((directory, *directory.parents[:3]))
+        directories.update((directory, *directory.parents[:3]))
 
     def _remove(self, first_byte: int, why_aside: str = "") -> None:
         path = self.units.path_of(first_byte)
@@ -568,8 +715,8 @@ class ConsumeQueue:
         self._files.forget(path)
         if not is_kept:
             self._files.fs.unlink(path)
-        self.dirty.discard(path)
-        self.dirty_directories.add(path.parent)
+        self._unflushed.files.discard(path)
+        self._unflushed.directories.add(path.parent)
 
     def keep_aside(self, why: str) -> None:
         """Moves all files aside: the queue begins anew."""

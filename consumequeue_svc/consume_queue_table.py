@@ -14,14 +14,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from consumequeue_svc.batch_queues import BatchQueues
-from consumequeue_svc.consume_queue import ConsumeQueue
+from consumequeue_svc.consume_queue import ConsumeQueue, Unflushed
 from consumequeue_svc.light_queues import LightQueue, LightQueues
 from consumequeue_svc.time_search import UNSEEN, RisingRuns
 from consumequeue_svc.unexplained import Keeper
 from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError, UnsupportedStoreError
 from store.features.table import hidden_by_record
-from store.files.file_system import FileSystem, drop_cached_pages
-from store.files.open_files import OpenFiles
+from store.files.file_system import FileSystem, WholeDisk, drop_cached_pages
+from store.files.open_files import OPEN_FILE_COUNT_MAX, OpenFiles
 from store.format.paths import own_state_dir, queue_dir
 from store.format.topic import LIGHT_QUEUE_COUNT_MAX, TOPIC_NAME_SHOWN, is_light_queue
 from store.readers.queue_reader import QueueUnits, list_queue_ids
@@ -34,6 +34,10 @@ QueueId = tuple[str, int]
 REFUSED_COUNT_MAX = 256
 # Queues left alone that a log line and the status name.
 LEFT_ALONE_COUNT_SHOWN = 10
+# A checkpoint with more files flushes them all at once: each alone is a round of the disk, and 100,000 of them take a minute.
+WHOLE_DISK_FILE_COUNT_MIN = 256
+# Units in memory, of 20 bytes and up to 200 with what holds them; with more, records wait for the checkpoint under way.
+WAITING_UNIT_COUNT_MAX = 1 << 20
 TAKEN_OVER = "a broker dispatched records of other topics to this queue, and now its topic has records of its own"
 _log = logging.getLogger("reput.consumequeue")
 
@@ -49,12 +53,16 @@ class ConsumeQueueTable:
         keeper: judges and keeps what the log does not explain; None: nothing is kept.
         hidden: topics whose queues are not served, each with the reason: none of their files is read or written.
         batches: knows the ranges of those in batch queues.
+        light_queue_count_max: light queues that are built; records of further ones are refused.
+        open_file_count_max: files that stay open; with more queues, units wait in memory (`consume_queue.py`).
 
     Attributes:
         light: the light queues.
         log_first_offset: of the log (bytes), as the builder heard last.
         is_ours: all units were written by Reput, or compared with the log; not while a replay runs.
         left_alone: queues of a broker on the disk that are not in the table.
+        unflushed: what the queues changed since the last flush began.
+        disk: flushes many files at once; None where each is to be flushed by itself.
     """
 
     def __init__(
@@ -68,6 +76,7 @@ class ConsumeQueueTable:
         hidden: Mapping[str, str] = MappingProxyType({}),
         batches: BatchQueues | None = None,
         light_queue_count_max: int = LIGHT_QUEUE_COUNT_MAX,
+        open_file_count_max: int = OPEN_FILE_COUNT_MAX,
     ) -> None:
         self.is_ours = False
         self.log_first_offset = 0
@@ -79,7 +88,7 @@ class ConsumeQueueTable:
         self._root = root
         self.file_size_bytes = file_size_bytes
         self.ext_file_size_bytes = ext_file_size_bytes
-        self._files = OpenFiles(fs)
+        self._files = OpenFiles(fs, count_max=open_file_count_max)
         self.light = LightQueues(
             self._files, Path(own_state_dir(str(root), "consumequeue")) / "light", count_max=light_queue_count_max
         )
@@ -90,7 +99,8 @@ class ConsumeQueueTable:
         self._hidden_at_start = frozenset(hidden)
         self._hidden_by_record: set[str] = set()
         self._refused: set[QueueId] = set()
-        self._emptied: set[ConsumeQueue] = set()  # out of the table, their last changes not yet flushed
+        self.unflushed = Unflushed()
+        self.disk: WholeDisk | None = None
 
     def load(self, *, drop_cache: bool = False, topics: Collection[str] | None = None) -> None:
         """Opens every queue that has files.
@@ -99,6 +109,8 @@ class ConsumeQueueTable:
             drop_cache: drop the files from the page cache first: a flush failed before.
             topics: only queues of these.
         """
+        if self.disk is None:
+            self.disk = WholeDisk.of(self.fs, self._root)  # before the first write: it tells what fails from now on
         for topic, queue_id in list_queue_ids(self.fs, self._root):
             if topics is not None and topic not in topics:
                 continue
@@ -125,6 +137,11 @@ class ConsumeQueueTable:
         """All queues, by topic and number."""
         with self._lock:
             return sorted(self._queues.items(), key=lambda item: item[0])
+
+    def all(self) -> list[tuple[QueueId, ConsumeQueue]]:
+        """All queues, in no order."""
+        with self._lock:
+            return list(self._queues.items())
 
     def of_topic(self, topic: str) -> Sequence[tuple[QueueId, ConsumeQueue | LightQueue]]:
         """The queues of a topic, by number; UnsupportedStoreError as from `queue`."""
@@ -212,6 +229,9 @@ class ConsumeQueueTable:
 
     def hide(self, topics: Collection[str]) -> None:
         """Serve the queues of these topics no more: the log has a record of them that is an inner batch."""
+        for queue_id, queue in self.items():
+            if queue_id[0] in topics:
+                queue.write_waiting()
         with self._lock:
             for topic in topics:
                 if topic not in self._hidden:
@@ -374,28 +394,35 @@ class ConsumeQueueTable:
 
     def prepare_flush(self) -> Callable[[], None]:
         """A function that flushes everything written so far; any thread may call it while more is written."""
-        dirty: list[Path] = []
-        directories: set[Path] = set()
-        for queue in [*self._all(), *self._emptied]:
-            dirty.extend(sorted(queue.dirty))
-            queue.dirty.clear()
-            directories |= queue.dirty_directories
-            queue.dirty_directories.clear()
-        self._emptied.clear()
-        dirty.extend(sorted(self.light.dirty))
+        unflushed = self.unflushed
+        waiting = list(unflushed.waiting)
+        for queue in waiting:
+            queue.age()
+        files = unflushed.files | self.light.dirty
+        directories = unflushed.directories | self.light.dirty_directories
+        for changed in (unflushed.waiting, unflushed.files, unflushed.directories):
+            changed.clear()
         self.light.dirty.clear()
-        directories |= self.light.dirty_directories
         self.light.dirty_directories.clear()
+        unflushed.waiting_count = 0
 
         def flush() -> None:
-            for path in dirty:
-                with suppress(FileNotFoundError):  # its queue began anew since then
-                    self._files.get(path).flush()
-            for directory in sorted(directories):
-                if self.fs.is_dir(directory):
-                    self.fs.fsync_dir(directory)
+            for queue in waiting:
+                queue.write_old(files, directories)
+            self._flush(files, directories)
 
         return flush
+
+    def _flush(self, files: set[Path], directories: set[Path]) -> None:
+        if self.disk is not None and len(files) >= WHOLE_DISK_FILE_COUNT_MIN:
+            self.disk.flush()
+            return
+        for path in sorted(files):
+            with suppress(FileNotFoundError):  # its queue began anew since then
+                self._files.get(path).flush()
+        for directory in sorted(directories):
+            if self.fs.is_dir(directory):
+                self.fs.fsync_dir(directory)
 
     def next_log_offset(self) -> int:
         """The first byte of the log behind the newest record of all queues; 0 if there is none."""
@@ -404,6 +431,8 @@ class ConsumeQueueTable:
     def close(self) -> None:
         """Closes all files."""
         self._files.close()
+        if self.disk is not None:
+            self.disk.close()
 
     def _put(self, queue_id: QueueId, queue: ConsumeQueue) -> None:
         """With the lock held, as `_take`."""
@@ -429,6 +458,7 @@ class ConsumeQueueTable:
             self.file_size_bytes,
             ext_file_size_bytes=self.ext_file_size_bytes,
             keeper=self.keeper,
+            unflushed=self.unflushed,
         )
 
     def drop_empty(self) -> None:
@@ -436,4 +466,4 @@ class ConsumeQueueTable:
         with self._lock:
             for queue_id, queue in list(self._queues.items()):
                 if queue.units.end <= queue.units.begin:
-                    self._emptied.add(self._take(queue_id))
+                    self._take(queue_id)

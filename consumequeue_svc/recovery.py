@@ -14,7 +14,7 @@ A replay first writes a checkpoint that fits nothing, because an older checkpoin
 was killed. Later checkpoints say how far each queue is confirmed, so a kill costs only the work since the last one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -90,16 +90,36 @@ def checkpoint_state(
     *,
     last_record: LastRecord | None,
     is_clean: bool,
-) -> dict[str, Any]:
-    """A checkpoint: everything before an offset is applied. Write it when everything written so far is flushed."""
-    rows = [(key, queue, queue.units.end, queue.tail_crc()) for key, queue in table.items()]
-    written_crcs: dict[str, list[list[int]]] = {}  # of the files that are being filled; versions before do not read it
-    for (topic, queue_id), queue, _, _ in rows:
-        first_byte, end_byte, crc = queue.written_now
-        if first_byte >= 0 and first_byte + end_byte == queue.units.end * UNIT_SIZE_BYTES:
-            written_crcs.setdefault(topic, []).append([queue_id, first_byte, crc])
-    state = _state(table, rows, next_offset, store_time_millis, last_record)
-    return state | {"clean": is_clean, "written_crcs": written_crcs, "ours": table.is_ours}
+) -> Callable[[], dict[str, Any]]:
+    """A checkpoint: everything before an offset is applied. It is as of this call.
+
+    Returns:
+        a function that gives it. Call it, on any thread, when everything that waits now is written, and all is flushed.
+    """
+    noted = [
+        (
+            key,
+            queue,
+            None if queue.units.is_waiting else (queue.units.end, queue.tail_crc(), queue.written_now),
+            queue.first_file_offset,
+        )
+        for key, queue in table.all()
+    ]
+    rest = _state(table, next_offset, store_time_millis, last_record) | {"clean": is_clean, "ours": table.is_ours}
+
+    def state() -> dict[str, Any]:
+        rows = []
+        written_crcs: dict[
+            str, list[list[int]]
+        ] = {}  # of the files that are being filled; versions before do not read it
+        for key, queue, known, first in noted:
+            end, tail_crc, (first_byte, end_byte, crc) = known or queue.noted
+            rows.append((key, queue, end, tail_crc, first if known else queue.first_file_offset))
+            if first_byte >= 0 and first_byte + end_byte == end * UNIT_SIZE_BYTES:
+                written_crcs.setdefault(key[0], []).append([key[1], first_byte, crc])
+        return rest | _rows(rows) | {"written_crcs": written_crcs}
+
+    return state
 
 
 def save_replay_mark(fs: FileSystem, path: Path, table: ConsumeQueueTable) -> None:
@@ -112,7 +132,7 @@ def replay_state(
 ) -> dict[str, Any]:
     """The checkpoint of a running replay: how far each queue is confirmed. Write it when that is flushed."""
     rows = [
-        (key, queue, queue.replayed, queue.tail_crc_before(queue.replayed))
+        (key, queue, queue.replayed, queue.tail_crc_before(queue.replayed), queue.first_file_offset)
         for key, queue in table.items()
         if queue.replayed is not None
     ]
@@ -120,33 +140,35 @@ def replay_state(
     for (topic, queue_id), queue in table.items():
         if queue.own_end > (queue.replayed or 0):
             own.setdefault(topic, []).append([queue_id, queue.first_file_offset, queue.own_end, queue.own_crc])
-    state = _state(table, rows, next_offset, store_time_millis, last_record)
+    state = _state(table, next_offset, store_time_millis, last_record) | _rows(rows)
     return state | {"clean": False, "replay": True, "own": own}
+
+
+def _rows(rows: Sequence[tuple[QueueId, ConsumeQueue, int, int, int]]) -> dict[str, Any]:
+    """The queues of a checkpoint; a row has the end of a queue, the CRC of its last units, and its first byte."""
+    queues: dict[str, list[list[int]]] = {}
+    ext_firsts: dict[str, list[list[int]]] = {}
+    for (topic, queue_id), queue, end, crc, first in sorted(rows, key=lambda row: row[0]):
+        queues.setdefault(topic, []).append([queue_id, first, end, crc])
+        if queue.ext_first_byte >= 0:
+            ext_firsts.setdefault(topic, []).append([queue_id, queue.ext_first_byte])
+    return {"queues": queues, "ext_firsts": ext_firsts}
 
 
 def _state(
     table: ConsumeQueueTable,
-    rows: Sequence[tuple[QueueId, ConsumeQueue, int, int]],
     next_offset: int,
     store_time_millis: int,
     last_record: LastRecord | None,
 ) -> dict[str, Any]:
-    """What both checkpoints have; a row is a queue with its end and the CRC of its last units."""
-    queues: dict[str, list[list[int]]] = {}
-    ext_firsts: dict[str, list[list[int]]] = {}
-    for (topic, queue_id), queue, end, crc in rows:
-        queues.setdefault(topic, []).append([queue_id, queue.first_file_offset, end, crc])
-        if queue.ext_first_byte >= 0:
-            ext_firsts.setdefault(topic, []).append([queue_id, queue.ext_first_byte])
+    """What both checkpoints have beside their queues."""
     return {
         "version": VERSION,
         "next_offset": next_offset,
         "store_time_millis": store_time_millis,
         "last_record": [last_record.commit_log_offset, last_record.fingerprint] if last_record else None,
         "file_size_bytes": table.file_size_bytes,
-        "queues": queues,
         "ext_file_size_bytes": table.ext_file_size_bytes,
-        "ext_firsts": ext_firsts,
         # Light queues tell themselves by their names.
         "left_alone": sorted([topic, queue_id] for topic, queue_id in table.left_alone if not is_light_queue(topic)),
         "hidden": sorted(table.hidden),

@@ -150,6 +150,10 @@ class FollowingBuilder(ABC):
         """Whether expired files may be removed now."""
         return True
 
+    def _checkpoint_pause_seconds(self, seconds: float) -> float:
+        """How long after a checkpoint that took so long the next one begins at the earliest."""
+        return 0.0
+
     @abstractmethod
     def _put(self, columns: "DispatchColumns") -> None:
         """Apply records in log order, none of which was applied before."""
@@ -275,6 +279,8 @@ class FollowingBuilder(ABC):
 
     def _do_handed_over(self) -> bool:
         goes_on = True
+        if not self._handed_over.empty():
+            self._checkpointer.settle()  # the work may change files that a checkpoint writes
         with contextlib.suppress(Empty):
             while True:
                 goes_on &= self._handed_over.get_nowait()()
@@ -299,6 +305,7 @@ class FollowingBuilder(ABC):
 
     def _save(self, *, is_clean: bool, at_once: bool = False) -> None:
         self._checkpointer.settle()
+        begin = self._clock()
         next_offset, store_time_millis = self.progress.next_offset, self.progress.store_time_millis or None
         write = None
         if next_offset != self._saved_offset or is_clean:
@@ -309,6 +316,8 @@ class FollowingBuilder(ABC):
         def work() -> None:
             if write is not None:
                 write()
+                end = self._clock()
+                self._save_at = max(self._save_at, end + self._checkpoint_pause_seconds(end - begin))
             if self._on_flushed is not None:
                 self._on_flushed(next_offset, store_time_millis)
 

@@ -23,8 +23,10 @@ Each file is opened anew for this, so that no descriptor in use sees a second fl
 
 import errno
 import os
+import re
 import resource
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -34,6 +36,8 @@ from store.errors import DiskFullError, FlushFailedError, ResourceBusyError, Sto
 PathLike = str | Path
 FILE_MODE = 0o666  # less the umask: store/files/umask.py
 VECTOR_COUNT_MAX = 1024  # IOV_MAX on Linux
+# Of these a flush of the whole puts bytes, sizes and names on the disk; others may leave that to each file.
+WHOLE_DISK_TYPES = ("ext4", "xfs")
 
 
 STAT_BLOCK_BYTES = 512  # the unit of st_blocks, whatever the file system
@@ -328,21 +332,22 @@ class RealFileSystem:
     def mkdirs(self, path: PathLike, *, durable: bool = True) -> None:
         """See FileSystem."""
         missing = []
-        directory = Path(path)
-        while not directory.is_dir():
+        directory = os.fspath(path)  # as text: a path takes longer to handle than a folder to make
+        while not os.path.isdir(directory or "."):
             missing.append(directory)
-            directory = directory.parent
+            directory = os.path.dirname(directory)
         for directory in reversed(missing):
-            with shortage_named(str(directory)):
+            with shortage_named(directory):
                 try:
-                    directory.mkdir(exist_ok=True)
+                    os.mkdir(directory)
                 except FileExistsError as error:
-                    raise UnsupportedStoreError(
-                        f"{directory} is no directory, or a link that leads to none: move it away and try again",
-                        directory=directory,
-                    ) from error
+                    if not os.path.isdir(directory):
+                        raise UnsupportedStoreError(
+                            f"{directory} is no directory, or a link that leads to none: move it away and try again",
+                            directory=directory,
+                        ) from error
             if durable:
-                self.fsync_dir(directory.parent)
+                self.fsync_dir(os.path.dirname(directory) or ".")
 
     def listdir(self, path: PathLike) -> list[str]:
         """See FileSystem."""
@@ -398,6 +403,75 @@ class RealFileSystem:
         state = os.statvfs(path)
         used_blocks = state.f_blocks - state.f_bfree
         return (used_blocks + state.f_bavail) * state.f_frsize, state.f_bavail * state.f_frsize
+
+
+class WholeDisk:
+    """Flushes all files of the file system of a directory in one call, those of other programs, too.
+
+    It fails for what the disk refused since this object was made: make it before the first write.
+
+    Args:
+        directory: where the files lie.
+        fd: the directory, open.
+        sync: flushes the file system of a descriptor; returns the number of an error, or 0.
+    """
+
+    def __init__(self, directory: str, fd: int, sync: Callable[[int], int]) -> None:
+        self._directory = directory
+        self._fd = fd
+        self._sync = sync
+
+    @classmethod
+    def of(cls, fs: FileSystem, directory: PathLike) -> "WholeDisk | None":
+        """That of a directory; None where it cannot be relied on, so that each file is to be flushed by itself."""
+        # A stand-in for the disk does something else when it flushes.
+        if type(fs) is not RealFileSystem or not fs.is_dir(directory):
+            return None
+        if not _tells_failures() or _type_of(directory) not in WHOLE_DISK_TYPES:
+            return None
+        return cls(str(directory), fs.open(directory, os.O_RDONLY | os.O_DIRECTORY), _syncfs)
+
+    def flush(self) -> None:
+        """Everything that was written is on the disk afterwards, or FlushFailedError."""
+        if number := self._sync(self._fd):
+            raise FlushFailedError(
+                f"the disk refused to flush the files below {self._directory} ({os.strerror(number)}): check the disk, then "
+                "restart",
+                file=self._directory,
+                errno=number,
+            )
+
+    def close(self) -> None:
+        """Closes the directory."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def _syncfs(fd: int) -> int:
+    """The system call, which Python does not have; returns the number of its error, or 0."""
+    import ctypes  # with the first flush of many files: it takes memory
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    return ctypes.get_errno() if libc.syncfs(fd) else 0
+
+
+def _tells_failures() -> bool:
+    """Whether syncfs fails when the disk refused anything: since Linux 5.8."""
+    numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return sys.platform == "linux" and numbers is not None and tuple(map(int, numbers.groups())) >= (5, 8)
+
+
+def _type_of(directory: PathLike) -> str:
+    """The type of the file system of a directory, as the mount table says; empty when it does not."""
+    device = os.stat(directory).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:
+        for line in mounts:
+            mount, _, source = line.partition(" - ")
+            if mount.split(" ", 3)[2] == wanted:
+                return source.split(" ", 1)[0]
+    return ""
 
 
 def _unreadable(fd: int, position: int) -> StoreCorruptedError:

@@ -145,7 +145,7 @@ class OpenFiles:
         self.fs = fs
         self._count_max = min(count_max, open_file_count_max())
         self._lock = Lock()
-        self._files: OrderedDict[Path, OpenFile] = OrderedDict()
+        self._files: OrderedDict[str, OpenFile] = OrderedDict()  # a path compares and hashes slowly
 
     def get(self, path: Path, *, writing: bool = False) -> OpenFile:
         """The open file.
@@ -153,23 +153,41 @@ class OpenFiles:
         Raises:
             FileNotFoundError: it does not exist.
         """
+        key = str(path)
         with self._lock:
-            file = self._files.get(path)
+            file = self._files.get(key)
             if file is not None and (file.is_writable or not writing):
-                self._files.move_to_end(path)
+                self._files.move_to_end(key)
                 return file
             file = OpenFile(self.fs, path, is_writable=writing)
-            self._files[path] = file
-            self._files.move_to_end(path)
+            self._files[key] = file
+            self._files.move_to_end(key)
             if len(self._files) > self._count_max:
                 self._files.popitem(last=False)
             return file
 
-    def create(self, path: Path, size_bytes: int, *, durable_folders: bool = True) -> OpenFile:
+    def is_room_for(self, path: Path) -> bool:
+        """Whether `get(path, writing=True)` closes no other file."""
+        with self._lock:
+            file = self._files.get(str(path))
+            return len(self._files) < self._count_max or (file is not None and file.is_writable)
+
+    def get_once(self, path: Path) -> OpenFile:
+        """The open file, for writing; it is not kept in the set, so that many files, each used once, close no other.
+
+        Raises:
+            FileNotFoundError: it does not exist.
+        """
+        with self._lock:
+            file = self._files.get(str(path))
+        return file if file is not None and file.is_writable else OpenFile(self.fs, path, is_writable=True)
+
+    def create(self, path: Path, size_bytes: int, *, durable_folders: bool = True, is_kept: bool = True) -> OpenFile:
         """Makes a file of `size_bytes`, filled with zeros; an existing file keeps its bytes up to that size.
 
         What has its name and is no regular file, or a file where one of its folders belongs, is renamed, not removed.
-        Without `durable_folders` the caller flushes the parents of new folders later.
+        Without `durable_folders` the caller flushes the parents of new folders later; with `is_kept` false the file is not
+        kept in the set, see `get_once`.
         """
         make_way(self.fs, path)
         self.fs.mkdirs(path.parent, durable=durable_folders)
@@ -179,12 +197,12 @@ class OpenFiles:
         finally:
             self.fs.close(fd)
         self.forget(path)
-        return self.get(path, writing=True)
+        return self.get(path, writing=True) if is_kept else self.get_once(path)
 
     def forget(self, path: Path) -> None:
         """Drops a file from the set: it was removed or replaced."""
         with self._lock:
-            self._files.pop(path, None)
+            self._files.pop(str(path), None)
 
     def close(self) -> None:
         """Drops all files."""
