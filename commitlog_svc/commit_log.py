@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 CHECKPOINT_SECONDS = 1.0
 # A restart after a kill walks at most what was appended in this time, and not much more than SNAPSHOT_BYTES: that takes a
 # fraction of a second also without a kernel. A snapshot is two small flushes and takes up to 10 ms for thousands of queues.
+# With more of them it is written more rarely (`pause_seconds`).
 SNAPSHOT_SECONDS = 1.0
 SNAPSHOT_LOOK_SECONDS = 0.25
 RETENTION_SECONDS = 0.05
@@ -254,7 +255,7 @@ class CommitLog:
             self.epochs,
             self.store_id,
             ConfigShare(self.topics, opened.config_files, opened.appends.forget_topics),
-            lambda: opened.appender.snapshot()[0],
+            lambda: opened.appender.end_offset,
             lambda: self.begin_copy(self.topics.see),
         )
 
@@ -498,6 +499,6 @@ class CommitLog:
             Chore("log-files", FILES_SECONDS, self._safe_points.check_files),
             Chore("abort-marker", MARKER_SECONDS, lambda: self._refusals.mark_open_late(open_mark)),
             Chore("checkpoint", CHECKPOINT_SECONDS, self._safe_points.write_checkpoint),
-            Chore("snapshot", SNAPSHOT_SECONDS, self._safe_points.write),
+            Chore("snapshot", SNAPSHOT_SECONDS, self._safe_points.write_in_turn),
             Chore("early-snapshot", SNAPSHOT_LOOK_SECONDS, self._safe_points.write_early),
         ]

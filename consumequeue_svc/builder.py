@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from consumequeue_svc.consume_queue import UNCONFIRMED, ConsumeQueue
 from consumequeue_svc.consume_queue_table import WAITING_UNIT_COUNT_MAX, ConsumeQueueTable
@@ -13,16 +13,11 @@ from consumequeue_svc.recovery import Resume, checkpoint_state, replay_state, re
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import Checkpointer, FollowingBuilder
 from store.errors import StoreCorruptedError
-from store.files.json_state import write_json_state
-from store.files.open_files import OPEN_FILE_COUNT_MAX
+from store.files.json_state import pause_seconds, write_json_state
 
 if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
 
-# With more queues than files may be open, checkpoints take at most about a tenth of the time.
-CHECKPOINT_PAUSE_FACTOR = 9.0
-# A crash costs what the log got in this time. RocketMQ flushes queues with few new units as rarely.
-CHECKPOINT_PAUSE_SECONDS_MAX = 60.0
 _log = logging.getLogger("reput.consumequeue")
 
 
@@ -139,8 +134,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
 
     def _checkpoint_pause_seconds(self, seconds: float) -> float:
         # A checkpoint has a row for each queue, and may have written to each of them.
-        is_large = self._table.counts()[0] > OPEN_FILE_COUNT_MAX
-        return min(seconds * CHECKPOINT_PAUSE_FACTOR, CHECKPOINT_PAUSE_SECONDS_MAX) if is_large else 0.0
+        return pause_seconds(self._table.counts()[0], seconds)
 
     def _reach_end(self, log_first_offset: int) -> bool:
         if not self._is_replay:
@@ -164,7 +158,10 @@ class ConsumeQueueBuilder(FollowingBuilder):
         next_offset, store_time_millis = self.progress.next_offset, self.progress.store_time_millis
         if self._is_replay:
             replayed = replay_state(self._table, next_offset, store_time_millis, self._last_record)
-            state = lambda: replayed  # noqa: E731  # the other one is a function
+
+            def state() -> dict[str, Any]:
+                return replayed
+
         else:
             state = checkpoint_state(
                 self._table, next_offset, store_time_millis, last_record=self._last_record, is_clean=is_clean

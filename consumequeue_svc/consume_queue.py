@@ -19,10 +19,9 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
-from consumequeue_svc.queue_ext_files import QueueExtFiles
+from consumequeue_svc.queue_ext_files import NOTHING_WRITTEN, QueueExtFiles, folders_to_flush
 from consumequeue_svc.unexplained import Keeper
 from store.derive.queue_placement import Buffer, PlacedUnits, Placement, QueuePlacement, UnitRun, fillers
 from store.errors import StoreRecoveringError
@@ -40,6 +39,9 @@ EXT_OF_OTHERS = "the files of ConsumeQueueExt are not laid out as ours"
 # A queue with more units than this in memory is busy: its file is opened, in place of another one.
 WAITING_UNIT_COUNT_MAX = 256
 NOTHING_WAITS = UnitRun(0, b"")
+# Sets of first bytes of files are replaced, not changed: nearly all queues share these two.
+NO_FILES: frozenset[int] = frozenset()
+FIRST_FILE = frozenset({0})
 
 
 def do_nothing() -> None:
@@ -58,8 +60,8 @@ class Unflushed:
         settle: returns when no checkpoint is under way; raises what made the last one fail.
     """
 
-    files: set[Path] = field(default_factory=set)
-    directories: set[Path] = field(default_factory=set)
+    files: set[str] = field(default_factory=set)
+    directories: set[str] = field(default_factory=set)
     waiting: "set[ConsumeQueue]" = field(default_factory=set)
     waiting_count: int = 0
     settle: Callable[[], None] = do_nothing
@@ -77,8 +79,12 @@ class WaitingUnits(QueueUnits):
         old: those that the checkpoint under way writes.
     """
 
-    young = NOTHING_WAITS
-    old = NOTHING_WAITS
+    __slots__ = ("old", "young")
+
+    def __init__(self, files: OpenFiles, directory: Path | str, file_size_bytes: int) -> None:
+        super().__init__(files, directory, file_size_bytes)
+        self.young = NOTHING_WAITS
+        self.old = NOTHING_WAITS
 
     @property
     def is_waiting(self) -> bool:
@@ -133,10 +139,35 @@ class ConsumeQueue:
             to this queue yet.
     """
 
+    __slots__ = (
+        "_damaged_offsets",
+        "_ext_units",
+        "_file_offsets",
+        "_file_unit_count",
+        "_files",
+        "_keeper",
+        "_may_wait",
+        "_own_ext",
+        "_tail_crc",
+        "_unflushed",
+        "_written",
+        "doubtful_files",
+        "ext_files",
+        "generation",
+        "noted",
+        "own_crc",
+        "own_end",
+        "replayed",
+        "sealed_crcs",
+        "units",
+        "was_replayed",
+        "write_count",
+    )
+
     def __init__(
         self,
         files: OpenFiles,
-        directory: Path,
+        directory: Path | str,
         file_size_bytes: int,
         *,
         ext_file_size_bytes: int = 0,
@@ -147,6 +178,7 @@ class ConsumeQueue:
         self.units = WaitingUnits(files, directory, file_size_bytes)
         self._unflushed = unflushed or Unflushed()
         self._files = files
+        self._ext_units: QueueExtUnits | None = None
         self.ext_files: QueueExtFiles | None = None
         if ext_file_size_bytes:
             self.ext_files = QueueExtFiles(
@@ -159,27 +191,28 @@ class ConsumeQueue:
             )
             self.ext_files.is_ours = self._is_own_ext
         self._file_unit_count = file_size_bytes // UNIT_SIZE_BYTES
-        self._file_offsets: set[int] = set()
-        self._damaged_offsets: set[int] = set()
-        self.doubtful_files: set[int] = set()
+        self._file_offsets = NO_FILES
+        self._damaged_offsets = NO_FILES
+        self.doubtful_files = NO_FILES
         self.sealed_crcs: dict[int, int] = {}
         self.write_count = 1
         self.generation = 0
         self.was_replayed = False
-        self._written = -1, 0, 0  # (first byte, bytes written, their CRC) of the file that is being filled
+        self._written = NOTHING_WRITTEN  # (first byte, bytes written, their CRC) of the file that is being filled
         self.own_end = 0
         self.own_crc = 0  # of the last units before it, when it was noted
         self._may_wait = False  # units of the batch that is being applied
         self._own_ext = 0, -1  # size and first byte of the files of ConsumeQueueExt that belong to them
         self._tail_crc: tuple[int, int] | None = None  # (end, CRC up to there)
-        self._written_path = -1, directory  # (first byte, path) of the file written last
         self.replayed: int | None = None
-        self.noted = 0, 0, self._written
+        self.noted = 0, 0, NOTHING_WRITTEN
 
-    @cached_property
+    @property
     def _ext(self) -> QueueExtUnits:
         """Also while it is off: a broker may have had it on."""
-        return QueueExtUnits(self._files, self.units.directory)
+        if self._ext_units is None:
+            self._ext_units = QueueExtUnits(self._files, self.units.directory)
+        return self._ext_units
 
     def note_own(self, end: int) -> None:
         """Notes that all units before a position are ours, and their units of ConsumeQueueExt."""
@@ -241,9 +274,9 @@ class ConsumeQueue:
                 if found > size and self._files.get(path).has_bytes(size):
                     self._keeper.copy(path, size, TOO_LONG)
                 self._files.create(path, size)
-                self._unflushed.files.add(path)
-                self._damaged_offsets.add(offset)
-        self._file_offsets = set(offsets)
+                self._unflushed.files.add(str(path))
+                self._damaged_offsets |= {offset}
+        self._file_offsets = _shared(offsets)
         self.units.load(offsets)
         if self.ext_files is not None:
             self.ext_files.load()
@@ -268,6 +301,11 @@ class ConsumeQueue:
     def ext_first_byte(self) -> int:
         """The first byte that the files of ConsumeQueueExt have room for; -1 without any."""
         return self.ext_files.first_byte if self.ext_files is not None else -1
+
+    def doubt(self, first_byte: int, is_doubtful: bool) -> None:
+        """Notes whether a file may be damaged."""
+        others = self.doubtful_files - {first_byte}
+        self.doubtful_files = others | {first_byte} if is_doubtful else others
 
     def has_own_layout(self) -> bool:
         """Whether the last unit's tags code lies where it does in queues of ours: in ConsumeQueueExt, or not."""
@@ -312,6 +350,18 @@ class ConsumeQueue:
         data = self.units.read_bytes(begin, end)
         sizes = np.frombuffer(data, dtype=UNIT_DTYPE)["record_size_bytes"]
         return data if ((sizes > 0) & (sizes < FILLER_SIZE_BYTES)).all() else b""
+
+    def append(self, run: UnitRun) -> bool:
+        """Writes units that stand right behind the last one (Placement.NEXT), as nearly all do; does nothing with others.
+
+        Returns:
+            whether it wrote them.
+        """
+        if run.queue_offset != self.units.end or not run.queue_offset or self.ext_files is not None:
+            return False
+        self._may_wait = True
+        self._write(run.queue_offset, (run.units,))
+        return True
 
     def apply(self, runs: "Iterable[tuple[UnitRun, Buffer]]", *, is_replay: bool) -> QueuePlacement:
         """Writes the next units, in log order.
@@ -370,7 +420,7 @@ class ConsumeQueue:
 
     def mark_all_dirty(self) -> None:
         """The next flush takes every file and folder: what was read from them may be in the page cache only."""
-        self._unflushed.files.update(self.paths())
+        self._unflushed.files.update(map(str, self.paths()))
         self._mark_directories_dirty(self._unflushed.directories)
         if self.ext_files is not None:
             self.ext_files.mark_directories_dirty()
@@ -406,13 +456,13 @@ class ConsumeQueue:
             self._files.forget(path)
             with suppress(FileNotFoundError):
                 self._files.fs.unlink(path)
-            self._unflushed.directories.add(path.parent)
+            self._unflushed.directories.add(str(path.parent))
 
     def _hide(self, offsets: list[int]) -> None:
         if offsets:
-            self._file_offsets.difference_update(offsets)
-            self._unflushed.files.difference_update(map(self.units.path_of, offsets))
-            self.doubtful_files.difference_update(offsets)
+            self._file_offsets = _shared(self._file_offsets.difference(offsets))
+            self._unflushed.files.difference_update(map(self.units.name_of, offsets))
+            self.doubtful_files -= set(offsets)
             self.units.begin = min(self._file_offsets) // UNIT_SIZE_BYTES
             self.units.forget_front()
 
@@ -421,9 +471,9 @@ class ConsumeQueue:
         self.write_waiting()
         self.generation += 1
         self.was_replayed = True
-        self.doubtful_files.clear()
+        self.doubtful_files = NO_FILES
         self.sealed_crcs.clear()
-        self._written = -1, 0, 0
+        self._written = NOTHING_WRITTEN
         if self.ext_files is not None:
             if not self.has_own_layout():
                 for path in self.ext_files.paths():
@@ -467,7 +517,7 @@ class ConsumeQueue:
         self.units.end = min(end, was)
         self._tail_crc = None
         if end < was or end_byte != sum(self._written[:2]):
-            self._written = -1, 0, 0
+            self._written = NOTHING_WRITTEN
         for offset in sorted(self._file_offsets, reverse=True):
             path = self.units.path_of(offset)
             if offset >= end_byte:
@@ -480,7 +530,7 @@ class ConsumeQueue:
                     if why_aside and begin < size and self._files.get(path).has_bytes(begin):
                         self._keeper.copy(path, begin, why_aside)
                     self._files.get(path, writing=True).zero_from(end_byte - offset, size)
-                    self._unflushed.files.add(path)
+                    self._unflushed.files.add(str(path))
             else:
                 break
         if self.ext_files is not None:
@@ -543,7 +593,7 @@ class ConsumeQueue:
             if is_busy and not units.old.units:
                 self.write_waiting()
                 return False
-        elif count > WAITING_UNIT_COUNT_MAX or self._files.is_room_for(self._path_at(position)):
+        elif count > WAITING_UNIT_COUNT_MAX or self._files.is_room_for(self._name_at(position)):
             return False
         begin, before = units.young if units.young.units else UnitRun(position, b"")
         units.young = UnitRun(begin, bytes(before) + data)
@@ -568,7 +618,7 @@ class ConsumeQueue:
         self.units.old = self.units.young
         self.units.young = NOTHING_WAITS
 
-    def write_old(self, files: set[Path], directories: set[Path]) -> None:
+    def write_old(self, files: set[str], directories: set[str]) -> None:
         """Writes what waited when the checkpoint began; its thread may call it while more units are applied.
 
         Args:
@@ -582,7 +632,7 @@ class ConsumeQueue:
         self.units.old = NOTHING_WAITS
 
     def _write_files(
-        self, position: int, data: Buffer, files: set[Path], directories: set[Path], *, is_kept: bool = True
+        self, position: int, data: Buffer, files: set[str], directories: set[str], *, is_kept: bool = True
     ) -> None:
         size = self.units.file_size_bytes
         byte, view = position * UNIT_SIZE_BYTES, memoryview(data)
@@ -625,7 +675,7 @@ class ConsumeQueue:
         if within == 0:
             crc = 0
         elif (known, end) != (first_byte, within):
-            self._written = -1, 0, 0  # what lies before is not known
+            self._written = NOTHING_WRITTEN  # what lies before is not known
             return
         end, crc = within + len(part), zlib.crc32(part, crc)
         self._written = first_byte, end, crc
@@ -672,51 +722,44 @@ class ConsumeQueue:
             self._files.fs.unlink(path)
         self._create(path, self._unflushed.directories).write(0, data)
         del old
-        self._unflushed.files.add(path)
+        self._unflushed.files.add(str(path))
         self._tail_crc = None
         self.units.forget_front()
 
-    def _path_at(self, position: int) -> Path:
-        """The file of a unit; the one asked for last is kept: to make a path takes longer than to write a unit."""
+    def _name_at(self, position: int) -> str:
         byte = position * UNIT_SIZE_BYTES
-        first_byte = byte - byte % self.units.file_size_bytes
-        known, path = self._written_path
-        if known != first_byte:
-            path = self.units.path_of(first_byte)
-            self._written_path = first_byte, path
-        return path
+        return self.units.name_of(byte - byte % self.units.file_size_bytes)
 
-    def _file(self, first_byte: int, files: set[Path], directories: set[Path], *, is_kept: bool) -> OpenFile:
-        path = self._path_at(first_byte // UNIT_SIZE_BYTES)
-        files.add(path)
+    def _file(self, first_byte: int, files: set[str], directories: set[str], *, is_kept: bool) -> OpenFile:
+        name = self.units.name_of(first_byte)
+        files.add(name)
         if first_byte in self._file_offsets:
-            return self._files.get(path, writing=True) if is_kept else self._files.get_once(path)
-        file = self._create(path, directories, is_kept=is_kept)
-        self._file_offsets.add(first_byte)
+            return self._files.get(name, writing=True) if is_kept else self._files.get_once(name)
+        file = self._create(Path(name), directories, is_kept=is_kept)
+        self._file_offsets = _shared({*self._file_offsets, first_byte})
         return file
 
-    def _create(self, path: Path, directories: set[Path], *, is_kept: bool = True) -> OpenFile:
+    def _create(self, path: Path, directories: set[str], *, is_kept: bool = True) -> OpenFile:
         """Makes a file. Its folders are flushed by the next checkpoint: with many new queues the disk would set the pace."""
         self._mark_directories_dirty(directories)
         return self._files.create(path, self.units.file_size_bytes, durable_folders=False, is_kept=is_kept)
 
-    def _mark_directories_dirty(self, directories: set[Path]) -> None:
+    def _mark_directories_dirty(self, directories: set[str]) -> None:
         """The folder of the queue, and all of which it may be a new entry, up to the root of the store."""
-        directory = self.units.directory
-        directories.update((directory, *directory.parents[:3]))
+        directories.update(folders_to_flush(str(self.units.directory)))
 
     def _remove(self, first_byte: int, why_aside: str = "") -> None:
         path = self.units.path_of(first_byte)
         is_foreign = bool(why_aside) and self._files.get(path).has_bytes(0) and not self._is_own_file(first_byte)
         is_kept = is_foreign and self._keeper.move(path, why_aside)
-        self._file_offsets.discard(first_byte)
-        self.doubtful_files.discard(first_byte)
+        self._file_offsets = _shared(self._file_offsets - {first_byte})
+        self.doubtful_files -= {first_byte}
         self.sealed_crcs.pop(first_byte, None)
         self._files.forget(path)
         if not is_kept:
             self._files.fs.unlink(path)
-        self._unflushed.files.discard(path)
-        self._unflushed.directories.add(path.parent)
+        self._unflushed.files.discard(str(path))
+        self._unflushed.directories.add(str(path.parent))
 
     def keep_aside(self, why: str) -> None:
         """Moves all files aside: the queue begins anew."""
@@ -727,7 +770,7 @@ class ConsumeQueue:
     def _clear(self) -> None:
         self.generation += 1
         self._tail_crc = None
-        self._written = -1, 0, 0
+        self._written = NOTHING_WRITTEN
         self.units.begin = self.units.end = 0
         for first_byte in sorted(self._file_offsets):
             self._remove(first_byte)
@@ -744,3 +787,9 @@ class ConsumeQueue:
             self._files.forget(path)
             if is_own or not self._keeper.move(path, EXT_OF_A_BROKER):
                 self._files.fs.unlink(path)
+
+
+def _shared(offsets: Iterable[int]) -> frozenset[int]:
+    """The set of these; of the first file alone, the one that queues share."""
+    found = frozenset(offsets)
+    return FIRST_FILE if found == FIRST_FILE else found

@@ -265,6 +265,8 @@ class ConsumeQueueTable:
             if queue_id in self._refused or topic in self._hidden:
                 continue
             queue = self._queues.get(queue_id)
+            if queue is not None and len(runs) == 1 and not is_replay and queue.append(runs[0]):
+                continue
             if queue is None:
                 try:
                     if is_light_queue(topic):
@@ -398,8 +400,8 @@ class ConsumeQueueTable:
         waiting = list(unflushed.waiting)
         for queue in waiting:
             queue.age()
-        files = unflushed.files | self.light.dirty
-        directories = unflushed.directories | self.light.dirty_directories
+        files = unflushed.files | set(map(str, self.light.dirty))
+        directories = unflushed.directories | set(map(str, self.light.dirty_directories))
         for changed in (unflushed.waiting, unflushed.files, unflushed.directories):
             changed.clear()
         self.light.dirty.clear()
@@ -413,7 +415,7 @@ class ConsumeQueueTable:
 
         return flush
 
-    def _flush(self, files: set[Path], directories: set[Path]) -> None:
+    def _flush(self, files: set[str], directories: set[str]) -> None:
         if self.disk is not None and len(files) >= WHOLE_DISK_FILE_COUNT_MIN:
             self.disk.flush()
             return
@@ -451,10 +453,9 @@ class ConsumeQueueTable:
             return list(self._queues.values())
 
     def _make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        directory = Path(queue_dir(str(self._root), topic, queue_id))
         return ConsumeQueue(
             self._files,
-            directory,
+            queue_dir(str(self._root), topic, queue_id),
             self.file_size_bytes,
             ext_file_size_bytes=self.ext_file_size_bytes,
             keeper=self.keeper,

@@ -187,7 +187,7 @@ class _FileOfQueue(CheckedFile):
     def doubt(self, is_doubtful: bool) -> None:
         """See CheckedFile."""
         if self.is_wanted:
-            (self._files.doubtful_files.add if is_doubtful else self._files.doubtful_files.discard)(self._first_byte)
+            self._files.doubt(self._first_byte, is_doubtful)
 
     @abstractmethod
     def _written(self) -> tuple[int, int | None]:

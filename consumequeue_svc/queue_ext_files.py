@@ -5,6 +5,7 @@ bytes that were there, also when retention has removed the records before. Where
 meaning, for RocketMQ walks these files from unit to unit when it opens them. Such a unit takes the place of up to 1,638.
 """
 
+import os
 import zlib
 from collections.abc import Callable
 from contextlib import suppress
@@ -31,6 +32,14 @@ MISFIT = "a file of ConsumeQueueExt of another size"
 NOTHING_WRITTEN = -1, 0, 0  # (first byte, bytes written, their CRC-32) of the file that is being filled
 
 
+def folders_to_flush(directory: str) -> list[str]:
+    """A queue's folder, and those of which it may be a new entry, up to the root of the store."""
+    folders = [directory]
+    for _ in range(3):
+        folders.append(os.path.dirname(folders[-1]))
+    return folders
+
+
 class QueueExtFiles:
     """Writes them; positions are those of the queue.
 
@@ -53,8 +62,8 @@ class QueueExtFiles:
         files: OpenFiles,
         directory: Path,
         file_size_bytes: int,
-        dirty: set[Path],
-        dirty_directories: set[Path],
+        dirty: set[str],
+        dirty_directories: set[str],
         keeper: Keeper | None = None,
     ) -> None:
         self._keeper = keeper or Keeper()
@@ -87,9 +96,13 @@ class QueueExtFiles:
         self.sealed_crcs.clear()
         self._written = NOTHING_WRITTEN
 
+    def doubt(self, first_byte: int, is_doubtful: bool) -> None:
+        """Notes whether a file may be damaged."""
+        (self.doubtful_files.add if is_doubtful else self.doubtful_files.discard)(first_byte)
+
     def mark_directories_dirty(self) -> None:
         """The next flush takes the folders that are there, up to the store root."""
-        self._dirty_directories.update((self._directory, *self._directory.parents[:3]))
+        self._dirty_directories.update(folders_to_flush(str(self._directory)))
 
     def paths(self) -> list[Path]:
         """All files, in order."""
@@ -210,7 +223,7 @@ class QueueExtFiles:
                 path = self.path_of(first_byte)
                 if self._files.get(path).has_bytes(last - first_byte):
                     self._files.get(path, writing=True).zero_from(last - first_byte, self.file_size_bytes)
-                    self._dirty.add(path)
+                    self._dirty.add(str(path))
 
     def clear(self, why_aside: str = "") -> None:
         """Removes all files; `why_aside` says why they are kept aside."""
@@ -228,7 +241,7 @@ class QueueExtFiles:
         expired = [n for n in sorted(self._firsts)[:-1] if n + self.file_size_bytes <= begin][: max(file_count_max, 0)]
         self._firsts.difference_update(expired)
         self.doubtful_files.difference_update(expired)
-        self._dirty.difference_update(map(self.path_of, expired))
+        self._dirty.difference_update(str(self.path_of(first_byte)) for first_byte in expired)
         return [self.path_of(first_byte) for first_byte in expired]
 
     def drop_before(self, first_byte: int) -> None:
@@ -284,7 +297,7 @@ class QueueExtFiles:
     def _put(self, first_byte: int, within: int, data: Buffer) -> None:
         path = self.path_of(first_byte)
         self._files.get(path, writing=True).write(within, data)
-        self._dirty.add(path)
+        self._dirty.add(str(path))
 
     def _remove(self, first_byte: int, why_aside: str = "") -> None:
         path = self.path_of(first_byte)
@@ -297,5 +310,5 @@ class QueueExtFiles:
         if not is_kept:
             with suppress(FileNotFoundError):
                 self._files.fs.unlink(path)
-        self._dirty.discard(path)
-        self._dirty_directories.add(path.parent)
+        self._dirty.discard(str(path))
+        self._dirty_directories.add(str(path.parent))

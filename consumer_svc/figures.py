@@ -169,8 +169,22 @@ class Figures:
 
         counts = np.bincount(columns.topic_numbers, minlength=len(columns.topics)).tolist()
         sizes = np.bincount(columns.topic_numbers, columns.record_sizes_bytes, len(columns.topics)).tolist()
-        for topic, count, size_bytes in zip(columns.topics, counts, sizes, strict=True):
-            self.add(APPENDED, topic, "", count, int(size_bytes))
+        everything, without_system_topics = [0, 0, 0], [0, 0, 0]
+        with self._lock:  # once for all topics: there may be one for each record
+            now_millis = self._begin()
+            for topic, count, size in zip(columns.topics, counts, sizes, strict=True):
+                if not count or topic.startswith(OWN_TOPICS):
+                    continue
+                size_bytes = int(size)
+                self._add(FigureKey(APPENDED, topic), now_millis, count, size_bytes)
+                for sums in (everything,) if is_system_topic(topic) else (everything, without_system_topics):
+                    sums[0] += count
+                    sums[1] += size_bytes
+                    sums[2] += 1
+            if everything[0]:
+                self._add(FigureKey(APPENDED), now_millis, *everything)
+            if without_system_topics[0]:
+                self._add(FigureKey(APPENDED, without_system_topics=True), now_millis, *without_system_topics)
 
     def answer(self, request: pb.GetFiguresRequest) -> pb.GetFiguresResponse:
         """See the proto; InvalidArgumentError."""
@@ -186,7 +200,7 @@ class Figures:
             self._morning_millis = next_morning(self._wall())
         return int(self._clock() * 1_000)
 
-    def _add(self, key: FigureKey, now_millis: int, message_count: int, size_bytes: int) -> None:
+    def _add(self, key: FigureKey, now_millis: int, message_count: int, size_bytes: int, call_count: int = 1) -> None:
         row = self._rows.get(key)
         if row is None:
             row = self._rows[key] = Row(now_millis, self._morning_millis)
@@ -197,7 +211,7 @@ class Figures:
             self._see(row, now_millis)
         row.message_count += message_count
         row.size_bytes += size_bytes
-        row.call_count += 1
+        row.call_count += call_count
 
     def _see(self, row: Row, now_millis: int) -> None:
         row.roll(now_millis)

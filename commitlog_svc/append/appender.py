@@ -295,13 +295,17 @@ class Appender:
     def snapshot(self) -> tuple[int, tuple[int, int] | None, dict[QueueKey, int], dict[str, int]]:
         """End of the log, its last record (offset, size), the next offset of each queue and the batch topics, at one moment."""
         with self._lock:
-            return self.end_offset, self.last_record, self._queue_offsets.as_dict(), dict(self.batch_topics)
+            end_offset, last_record, batch_topics = self.end_offset, self.last_record, dict(self.batch_topics)
+            queue_offsets = self._queue_offsets.copy()
+        return end_offset, last_record, queue_offsets(), batch_topics
 
     def safe_point(self) -> tuple[int, tuple[int, int] | None, dict[QueueKey, int], dict[str, int], Changes]:
         """`snapshot`, and what has changed in light queues since the last call; to be given back when it is not written."""
         with self._lock:
             light = self._light.take_changes()
-            return self.end_offset, self.last_record, self._queue_offsets.as_dict(), dict(self.batch_topics), light
+            end_offset, last_record, batch_topics = self.end_offset, self.last_record, dict(self.batch_topics)
+            queue_offsets = self._queue_offsets.copy()
+        return end_offset, last_record, queue_offsets(), batch_topics, light
 
     def give_back(self, light: Changes) -> None:
         """The changes of a safe point that was not written."""

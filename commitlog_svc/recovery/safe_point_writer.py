@@ -13,8 +13,10 @@ and writes the file for RocketMQ only.
 
 import dataclasses
 import threading
+import time
 import zlib
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 from commitlog_svc.append.appender import Appender
@@ -26,7 +28,7 @@ from commitlog_svc.recovery.safe_point import DurableMark, Snapshot, write_snaps
 from commitlog_svc.reput.followers import SWITCHED_OFF, Follower, FollowerRegistry
 from store.errors import LogFileLostError, StoreCorruptedError
 from store.files.file_system import FileSystem
-from store.files.json_state import read_derived, write_bytes_atomic
+from store.files.json_state import pause_seconds, read_derived, write_bytes_atomic
 from store.files.mapped_files import MappedFile, MappedFileQueue
 from store.format import paths
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
@@ -113,6 +115,7 @@ class SafePointWriter:
         files: the log's files.
         checkpoint: RocketMQ's checkpoint.
         closing: set once no more flush will come that a caller could wait for.
+        clock: seconds, rising.
 
     Attributes:
         written_times: ends of appends that are not flushed, each with its store time in milliseconds; AppendPath adds them.
@@ -127,7 +130,10 @@ class SafePointWriter:
         files: MappedFileQueue,
         checkpoint: CheckpointFile,
         closing: threading.Event,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._clock = clock
+        self._next_at = clock()
         self._fs = fs
         self._directory = directory
         self._files = files
@@ -200,6 +206,11 @@ class SafePointWriter:
         """Writes a safe point when much was appended since the last one."""
         assert self._appender is not None
         if self._appender.end_offset - max(self.snapshot_offset, self._files.first_offset) >= SNAPSHOT_BYTES:
+            self.write_in_turn()
+
+    def write_in_turn(self) -> None:
+        """Writes a safe point, unless the last one had so many queues that the next is not due yet."""
+        if self._clock() >= self._next_at:
             self.write()
 
     def write(self) -> None:
@@ -207,7 +218,9 @@ class SafePointWriter:
         assert self._appender is not None
         assert self._commits is not None
         if self._appender.end_offset != self.snapshot_offset and self._appender.last_record is not None:
+            begin = self._clock()
             end_offset, last_record, queue_offsets, batch_topics, light = self._appender.safe_point()
+            seconds = self._clock() - begin
             assert last_record is not None
             last_store_time_millis = self._appender.greatest_store_time_millis
             last_frame = self._files.read(*last_record)
@@ -230,9 +243,12 @@ class SafePointWriter:
                 batch_topics,
                 light=self._light_journal.place,
             )
+            begin = self._clock()
             write_snapshot(self._fs, self._directory, snapshot)
             self._light_journal.remove_old()
             self.snapshot_offset = end_offset
+            now = self._clock()
+            self._next_at = now + pause_seconds(len(queue_offsets), seconds + now - begin)
         self.write_checkpoint()
 
 

@@ -31,16 +31,20 @@ QueueKey = tuple[str, int]
 
 @dataclass(slots=True)  # not frozen, which makes it three times as slow
 class _Run:
-    """Units of one queue at consecutive positions; never changed."""
+    """Units of one queue at consecutive positions, the rows [begin, end) of the columns of their batch; never changed."""
 
     key: QueueKey
     first: int
-    commit_log_offsets: "Int64s"
-    sizes_bytes: "Int32s"
-    tags_codes: "Int64s"
+    begin: int
+    end: int
+    columns: "tuple[Int64s, Int32s, Int64s]"  # commit-log offsets, sizes (bytes), tags codes
 
     def __len__(self) -> int:
-        return len(self.commit_log_offsets)
+        return self.end - self.begin
+
+    def part(self, at: int, stop: int) -> "list[Int64s | Int32s]":
+        """The columns of the units [at, stop) of this run."""
+        return [column[self.begin + at : self.begin + stop] for column in self.columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +131,15 @@ class RecentUnits:
         numbers = columns.topic_numbers[order[begins]].tolist()
         queue_ids, firsts = columns.queue_ids[order[begins]].tolist(), offsets[begins].tolist()
         # Runs are parts of these: they are small, many, and dropped in the order in which they came.
-        commit_log_offsets, sizes_bytes = columns.commit_log_offsets[order], columns.record_sizes_bytes[order]
-        tags_codes = columns.tags_codes[order]
+        shared = columns.commit_log_offsets[order], columns.record_sizes_bytes[order], columns.tags_codes[order]
         begins.append(len(order))
         queues: dict[str, set[int]] = {}
         with self._lock:
             for number, queue_id, first, (begin, end) in zip(
                 numbers, queue_ids, firsts, itertools.pairwise(begins), strict=True
             ):
-                part = slice(begin, end)
                 key = (columns.topics[number], queue_id)
-                self._add(_Run(key, first, commit_log_offsets[part], sizes_bytes[part], tags_codes[part]))
+                self._add(_Run(key, first, begin, end, shared))
                 queues.setdefault(key[0], set()).add(queue_id)
         return queues
 
@@ -145,12 +147,7 @@ class RecentUnits:
         """At most `count` units from a position on; None when the first of them is not here."""
         found: list[QueueUnit] = []
         for run, at, stop in self._stretches(topic, queue_id, queue_offset, count):
-            found += map(
-                QueueUnit,
-                run.commit_log_offsets[at:stop].tolist(),
-                run.sizes_bytes[at:stop].tolist(),
-                run.tags_codes[at:stop].tolist(),
-            )
+            found += map(QueueUnit, *(column.tolist() for column in run.part(at, stop)))
         return found or None
 
     def light_units(self, queue: str, queue_offset: int, count: int) -> Sequence[LightUnit] | None:
@@ -198,11 +195,8 @@ class RecentUnits:
             return None
         import numpy as np
 
-        return UnitColumns(
-            queue_offset,
-            np.concatenate([run.commit_log_offsets[at:stop] for run, at, stop in stretches]),
-            np.concatenate([run.sizes_bytes[at:stop] for run, at, stop in stretches]),
-        )
+        commit_log_offsets, sizes_bytes, _ = zip(*(run.part(at, stop) for run, at, stop in stretches), strict=True)
+        return UnitColumns(queue_offset, np.concatenate(commit_log_offsets), np.concatenate(sizes_bytes))
 
     def _stretches(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[_Run, int, int]]:
         """The parts of runs that follow one another from a position on, at most `count` units together."""

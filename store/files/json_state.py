@@ -18,7 +18,18 @@ from typing import Any
 from store.files.file_system import FileSystem
 from store.files.open_files import make_way
 
+# States that have a row for each queue of a store take at most about a tenth of the time, where there are more rows than this:
+# after each the next one waits so many times as long as that took.
+ROW_COUNT_FEW = 512
+PAUSE_FACTOR = 9.0
+# A crash costs what came in this time. RocketMQ flushes queues with few new units as rarely.
+PAUSE_SECONDS_MAX = 60.0
 _log = logging.getLogger("reput.store")
+
+
+def pause_seconds(row_count: int, seconds: float) -> float:
+    """How long the next state waits after one with so many rows that took so long to write."""
+    return min(seconds * PAUSE_FACTOR, PAUSE_SECONDS_MAX) if row_count > ROW_COUNT_FEW else 0.0
 
 
 class NoRegularFileError(OSError):

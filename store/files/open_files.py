@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
-from store.files.file_system import FileSystem
+from store.files.file_system import FileSystem, PathLike
 
 OPEN_FILE_COUNT_MAX = 512
 # With fewer, a queue that is read beside one that is written would close the other's file each time.
@@ -68,7 +68,7 @@ _log = logging.getLogger("reput.files")
 class OpenFile:
     """One open file; closed when the last reference to it goes. Positions and sizes are bytes of the file."""
 
-    def __init__(self, fs: FileSystem, path: Path, *, is_writable: bool) -> None:
+    def __init__(self, fs: FileSystem, path: PathLike, *, is_writable: bool) -> None:
         self._fs = fs
         self._path = path
         self.is_writable = is_writable
@@ -147,7 +147,7 @@ class OpenFiles:
         self._lock = Lock()
         self._files: OrderedDict[str, OpenFile] = OrderedDict()  # a path compares and hashes slowly
 
-    def get(self, path: Path, *, writing: bool = False) -> OpenFile:
+    def get(self, path: PathLike, *, writing: bool = False) -> OpenFile:
         """The open file.
 
         Raises:
@@ -166,13 +166,13 @@ class OpenFiles:
                 self._files.popitem(last=False)
             return file
 
-    def is_room_for(self, path: Path) -> bool:
+    def is_room_for(self, path: PathLike) -> bool:
         """Whether `get(path, writing=True)` closes no other file."""
         with self._lock:
             file = self._files.get(str(path))
             return len(self._files) < self._count_max or (file is not None and file.is_writable)
 
-    def get_once(self, path: Path) -> OpenFile:
+    def get_once(self, path: PathLike) -> OpenFile:
         """The open file, for writing; it is not kept in the set, so that many files, each used once, close no other.
 
         Raises:
@@ -199,7 +199,7 @@ class OpenFiles:
         self.forget(path)
         return self.get(path, writing=True) if is_kept else self.get_once(path)
 
-    def forget(self, path: Path) -> None:
+    def forget(self, path: PathLike) -> None:
         """Drops a file from the set: it was removed or replaced."""
         with self._lock:
             self._files.pop(str(path), None)

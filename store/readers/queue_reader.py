@@ -132,12 +132,14 @@ class QueueUnits:
         file_size_bytes: size of each file.
 
     `begin` is the first unit that the files have room for, `end` the first one not written; both in units. `load` finds
-    them; an owner that writes keeps `end` by itself.
+    them; an owner that writes keeps `end` by itself. A store may have a million queues, so an object is small.
     """
 
-    def __init__(self, files: OpenFiles, directory: Path, file_size_bytes: int) -> None:
+    __slots__ = ("_directory", "_first_real", "_min_of", "begin", "end", "file_size_bytes", "files")
+
+    def __init__(self, files: OpenFiles, directory: Path | str, file_size_bytes: int) -> None:
         assert file_size_bytes % UNIT_SIZE_BYTES == 0, file_size_bytes
-        self.directory = directory
+        self._directory = str(directory)  # a path takes a kilobyte
         self.file_size_bytes = file_size_bytes
         self.files = files
         self.begin = 0
@@ -170,16 +172,25 @@ class QueueUnits:
             within = position % self.file_size_bytes
             size = min(stop - position, self.file_size_bytes - within)
             try:
-                data = self.files.get(self.path_of(position - within)).read(within, size)
+                data = self.files.get(self.name_of(position - within)).read(within, size)
             except FileNotFoundError:
                 data = b""
             parts.append(data.ljust(size, b"\0"))
             position += size
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    @property
+    def directory(self) -> Path:
+        """The queue's folder."""
+        return Path(self._directory)
+
     def path_of(self, first_byte: int) -> Path:
         """The file whose name is that byte."""
-        return self.directory / log_file_name(first_byte)
+        return Path(self.name_of(first_byte))
+
+    def name_of(self, first_byte: int) -> str:
+        """The same as text: to make a path takes longer than to write a unit."""
+        return f"{self._directory}/{log_file_name(first_byte)}"
 
     def unit(self, queue_offset: int) -> QueueUnit:
         """One unit as in the file; it may be empty or a filler."""
@@ -286,7 +297,7 @@ class QueueUnits:
     def _written_count(self, first_byte: int) -> int:
         """Units of a file before its first empty one, found by a few small reads: a store has thousands of files."""
         try:
-            file = self.files.get(self.path_of(first_byte))
+            file = self.files.get(self.name_of(first_byte))
         except FileNotFoundError:
             return 0
 

@@ -2,6 +2,7 @@
 
 import random
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -12,6 +13,7 @@ from consumequeue_svc.consume_queue import WAITING_UNIT_COUNT_MAX
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import FlushFailedError
+from store.files import json_state
 from store.files.file_system import RealFileSystem, WholeDisk
 from tests.support.dispatches import feed, file_bytes, make_request
 from tests.support.faulty_file_system import FaultyFileSystem
@@ -40,9 +42,7 @@ def random_requests(random_, count, *, queue_count=QUEUE_COUNT):
             ends[queue_id] += random_.randrange(1, 4)
         elif chance < 0.08 and ends[queue_id]:
             ends[queue_id] -= 1
-        requests.append(
-            make_request(number, topic=f"t{queue_id % 3}", queue_id=queue_id, queue_offset=ends[queue_id])
-        )
+        requests.append(make_request(number, topic=f"t{queue_id % 3}", queue_id=queue_id, queue_offset=ends[queue_id]))
         ends[queue_id] += 1
     return requests
 
@@ -229,21 +229,22 @@ def test_checkpoints_of_many_queues_leave_time_between_them(tmp_path, monkeypatc
             super().rename(source, target)
 
     checkpoint = tmp_path / "reput/checkpoint.json"
-    monkeypatch.setattr(builder_module, "OPEN_FILE_COUNT_MAX", 3)
+    monkeypatch.setattr(json_state, "ROW_COUNT_FEW", 3)
     table = table_of(tmp_path, fs=SlowDisk())
     builder = ConsumeQueueBuilder(table, checkpoint, clock=clock)
     builder.recover(is_clean_store=True, log_first_offset=0, log_end_offset=100_000)
     checkpoint_times = []
-    for number in range(200):
-        request = make_request(number, queue_id=number % 8, queue_offset=number // 8)
+    requests = [make_request(number, queue_id=number % 8, queue_offset=number // 8) for number in range(200)]
+    builder.apply(requests[:8], requests[7].next_offset, 0, 100_000)
+    for request in requests[8:]:
         before = clock.seconds
         builder.apply([request], request.next_offset, 0, 100_000)
         if clock.seconds > before:
             checkpoint_times.append(before)
         clock.seconds += 0.5
 
-    # The first two are of a few queues; then each pause is nine times as long as the two seconds before.
-    steps = [later - earlier for earlier, later in zip(checkpoint_times[2:], checkpoint_times[3:], strict=False)]
+    # Each takes two seconds, and the pause behind it nine times as long.
+    steps = [later - earlier for earlier, later in pairwise(checkpoint_times)]
     assert len(steps) >= 3
     assert set(steps) == {20.0}
 

@@ -1,7 +1,7 @@
 """The state of queues that an append needs: the next offset of each queue, and which queue of a topic is next in turn."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ class QueueOffsets:
     def __init__(self, offsets: dict[QueueKey, int]) -> None:
         self._offsets = offsets
         self._slots: dict[QueueKey, int] = {}
+        self._slot_keys: list[QueueKey] = []  # by slot; it only grows
         self._column: Int64s | None = None
 
     def get(self, key: QueueKey) -> int:
@@ -42,13 +43,20 @@ class QueueOffsets:
             else:
                 self._column[slot] = offset
 
-    def as_dict(self) -> dict[QueueKey, int]:
-        """The next offsets of all queues that have messages."""
+    def copy(self) -> Callable[[], dict[QueueKey, int]]:
+        """The next offsets of all queues that have messages, as of now; any thread may call the function for them.
+
+        Appends wait for this call, and not for the making of a dict of up to a million queues.
+        """
         offsets = dict(self._offsets)
-        if self._column is not None:
-            numbers = self._column.tolist()
-            offsets |= {key: numbers[slot] for key, slot in self._slots.items() if numbers[slot]}
-        return offsets
+        column = None if self._column is None else self._column[: len(self._slot_keys)].copy()
+
+        def as_dict() -> dict[QueueKey, int]:
+            if column is not None:  # there may be more keys by now
+                offsets.update((key, number) for key, number in zip(self._slot_keys, column.tolist()) if number)  # noqa: B905
+            return offsets
+
+        return as_dict
 
     @property
     def column(self) -> "Int64s":
@@ -71,6 +79,7 @@ class QueueOffsets:
         for key in fresh:
             self._column[len(self._slots)] = self._offsets.pop(key, 0)
             self._slots[key] = len(self._slots)
+            self._slot_keys.append(key)
         return [self._slots[key] for key in keys]
 
 
