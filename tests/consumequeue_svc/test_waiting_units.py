@@ -1,6 +1,7 @@
 """More queues than open files: units wait in memory, readers find them, a checkpoint writes them."""
 
 import random
+import tracemalloc
 from collections import Counter
 from itertools import pairwise
 
@@ -302,3 +303,19 @@ def test_a_whole_disk_is_flushed_where_linux_tells_each_failure(tmp_path):
 def test_only_the_real_disk_and_an_existing_directory_are_flushed_as_a_whole(tmp_path, fs):
     directory = tmp_path if isinstance(fs, FaultyFileSystem) else tmp_path / "none"
     assert WholeDisk.of(fs, directory) is None
+
+
+def test_a_queue_takes_less_than_a_kilobyte_of_memory(tmp_path):
+    table = table_of(tmp_path)
+    apply(table, [make_request(n, queue_id=n, queue_offset=0) for n in range(10)])
+    table.flush()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        apply(table, [make_request(n, queue_id=n, queue_offset=0) for n in range(10, 1_010)])
+        table.flush()
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+
+    assert taken < 1_000 * 1_024

@@ -135,6 +135,20 @@ def test_records_of_the_log_are_counted_by_topic(figures):
     assert ask(figures, APPENDED).total.size_bytes == 600
 
 
+def test_records_counted_together_are_the_figures_of_each_topic_counted_alone(clock):
+    sizes = (("a", 100), ("SCHEDULE_TOPIC_XXXX", 50), ("b", 200), ("rmq_sys_REPUT_CONSUMER_STATE", 70), ("a", 300))
+    records = [DispatchRequest(topic, 0, 0, 0, size, 0, 0, (), "", 0, 0) for topic, size in sizes]
+    together, alone = (Figures(clock.rising, clock.wall) for _ in range(2))
+    together.add_records(DispatchColumns.of(records))
+    for topic in dict(sizes):
+        of_topic = [size for name, size in sizes if name == topic]
+        alone.add(APPENDED, topic, "", len(of_topic), sum(of_topic))
+
+    for topic in ("", *dict(sizes)):
+        assert ask(together, APPENDED, topic) == ask(alone, APPENDED, topic)
+    assert ask(together, APPENDED, without_system_topics=True) == ask(alone, APPENDED, without_system_topics=True)
+
+
 @pytest.mark.parametrize("count", [0, 16_385])
 def test_a_question_names_some_figures_and_not_too_many(figures, count):
     request = pb.GetFiguresRequest(keys=[pb.FigureKey(kind=APPENDED)] * count)

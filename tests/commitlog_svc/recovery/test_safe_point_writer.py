@@ -1,9 +1,18 @@
 """RocketMQ's checkpoint file: what the log and its two builders write there."""
 
+from itertools import pairwise
 from pathlib import Path
+from threading import Event
+from typing import Any, cast
+from unittest.mock import Mock
 
-from commitlog_svc.recovery.safe_point_writer import CheckpointFile
+import pytest
+
+from commitlog_svc.append.appender import Appender
+from commitlog_svc.append.topics.light_offsets import LightOffsets
+from commitlog_svc.recovery.safe_point_writer import CheckpointFile, SafePointWriter
 from commitlog_svc.reput.followers import FollowerRegistry
+from store.files import json_state
 from store.files.file_system import RealFileSystem
 from store.format.checkpoint import StoreCheckpoint, decode_checkpoint, encode_checkpoint
 
@@ -49,3 +58,47 @@ def test_a_brokers_confirm_offset_is_kept_up_to_date_and_none_is_made(tmp_path: 
     checkpoint.write(400, 900)
 
     assert read(tmp_path).confirm_phy_offset == 400
+
+
+class SlowAppender:
+    """A log that grows by a record whenever it is asked, and takes two seconds to tell its many queues."""
+
+    last_record = (0, 10)
+    greatest_store_time_millis = 1
+
+    def __init__(self, queue_count: int) -> None:
+        self.seconds = 0.0
+        self._offsets = {("t", number): 1 for number in range(queue_count)}
+
+    @property
+    def end_offset(self) -> int:
+        return 10 + int(self.seconds * 1_000)
+
+    def clock(self) -> float:
+        return self.seconds
+
+    def safe_point(self) -> tuple[Any, ...]:
+        self.seconds += 2.0
+        return self.end_offset, self.last_record, self._offsets, {}, LightOffsets().take_changes()
+
+
+@pytest.mark.parametrize(
+    ("queue_count", "step"), [(json_state.ROW_COUNT_FEW, 2.5), (json_state.ROW_COUNT_FEW + 1, 20.0)]
+)
+def test_safe_points_of_many_queues_leave_time_between_them(tmp_path: Path, queue_count: int, step: float) -> None:
+    appender, commits, files = SlowAppender(queue_count), Mock(), Mock()
+    files.read.return_value = bytes(10)
+    files.first_offset = 0
+    writer = SafePointWriter(RealFileSystem(), tmp_path, files, Mock(), Event(), appender.clock)
+    found = Mock(record_count=1, last_store_time_millis=1, light_journal=None)
+    writer.begin(found, cast(Appender, appender), commits, Mock())
+    times = []
+    for _ in range(100):
+        known = writer.snapshot_offset
+        writer.write_in_turn()
+        if writer.snapshot_offset != known:
+            times.append(appender.seconds)
+        appender.seconds += 0.5
+
+    assert len(times) > 2
+    assert {later - earlier for earlier, later in pairwise(times)} == {step}
