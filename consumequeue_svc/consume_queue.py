@@ -628,7 +628,9 @@ class ConsumeQueue:
         begin, data = self.units.old
         self._write_files(begin, data, files, directories, is_kept=False)
         end = begin + len(data) // UNIT_SIZE_BYTES
-        self.noted = end, self.units.tail_crc(end), self._written
+        tail_crc = self.units.tail_crc(end)
+        self._tail_crc = end, tail_crc  # the other thread may have taken more units, and does not rely on it then
+        self.noted = end, tail_crc, self._written
         self.units.old = NOTHING_WAITS
 
     def _write_files(

@@ -132,6 +132,8 @@ class _FileOfQueue(CheckedFile):
         key: the files that it is one of, its first byte, and what it holds.
     """
 
+    __slots__ = ("_checks", "_crc", "_files", "_first_byte", "_generation", "_is_open", "_queue", "_size_bytes")
+
     def __init__(
         self, checks: QueueChecks, name: str, path: Path, size_bytes: int, queue: ConsumeQueue, key: FileKey
     ) -> None:
@@ -200,6 +202,8 @@ class _FileOfQueue(CheckedFile):
 
 class QueueFile(_FileOfQueue):
     """One file of a queue; the last one is open, until it is full."""
+
+    __slots__ = ("_queue_id", "_topic")
 
     def __init__(self, checks: QueueChecks, name: str, topic: str, queue_id: int, key: FileKey) -> None:
         assert isinstance(key.files, ConsumeQueue)
@@ -292,6 +296,8 @@ class QueueFile(_FileOfQueue):
 
 class QueueExtFile(_FileOfQueue):
     """One file of ConsumeQueueExt; the last one is open, until the next one begins. A replay of the log repairs it."""
+
+    __slots__ = ("_ext",)
 
     def __init__(self, checks: QueueChecks, name: str, queue: ConsumeQueue, ext: QueueExtFiles, key: FileKey) -> None:
         super().__init__(checks, name, ext.path_of(key.first_byte), ext.file_size_bytes, queue, key)

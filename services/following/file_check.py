@@ -31,6 +31,7 @@ from store.derive.read_log import LogBatch, ReadLog
 from store.errors import StoreCorruptedError, StoreError
 from store.files.checksums import Checksum, ChecksumTable, Extent
 from store.files.file_system import FileStamp, FileSystem
+from store.files.json_state import pause_seconds
 from store.files.open_files import OpenFile
 
 # Asked now and then during long work; False: stop. It also looks at the stamps of other files when it is time.
@@ -68,13 +69,26 @@ class CheckedFile(ABC):
         path: the file.
 
     Attributes:
+        name: as above.
         is_doubtful: answers that need the file are not complete.
         was_right: its bytes were found right since this object was made.
     """
 
+    __slots__ = (
+        "_path",
+        "is_being_repaired",
+        "is_doubtful",
+        "is_queued",
+        "name",
+        "read_at",
+        "stamp",
+        "version",
+        "was_right",
+    )
+
     def __init__(self, name: str, path: Path) -> None:
         self.name = name
-        self.path = path
+        self._path = str(path)  # a path takes a kilobyte, and a store may have a million queues
         self.is_doubtful = False
         self.was_right = False
         self.stamp: FileStamp | None = None  # when it was last known to be right
@@ -82,6 +96,11 @@ class CheckedFile(ABC):
         self.read_at = float("-inf")
         self.is_queued = False
         self.is_being_repaired = False
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self._path)
 
     @property
     @abstractmethod
@@ -289,7 +308,6 @@ class FileChecker:
         now = self._clock()
         if now < self._look_at:
             return
-        self._look_at = now + LOOK_SECONDS
         files = self._files()
         if now >= self._pass_at:
             self._pass_at = now + PASS_SECONDS
@@ -298,6 +316,8 @@ class FileChecker:
         begin = self._next_look if self._next_look < len(files) else 0
         self._next_look = begin + LOOK_COUNT_MAX
         self.look(files[begin : self._next_look])
+        end = self._clock()
+        self._look_at = max(now + LOOK_SECONDS, end + pause_seconds(len(files), end - now))
 
     def _queue(self, file: CheckedFile, *, urgent: bool) -> None:
         if urgent and file.is_queued and file in self._later:

@@ -12,6 +12,7 @@ from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from store.errors import StoreCorruptedError
 from store.files.checksums import ChecksumTable, Extent
 from store.files.file_system import RealFileSystem
+from store.readers.queue_reader import QueueUnits
 from tests.support.builder_kinds import QUEUE_DAMAGES as DAMAGES
 from tests.support.builder_kinds import QUEUE_REQUESTS as REQUESTS
 from tests.support.builder_kinds import CheckedQueues
@@ -81,14 +82,14 @@ def test_an_answer_that_was_read_before_the_file_was_built_again_says_that_it_is
     queue = service.table.queue("orders", 0)
     DAMAGES["a unit that looks like a filler"](service.path("first"))
     service.checker.look(service.checks.files())
-    read = queue.units.units
+    read = QueueUnits.units
 
     def units(*args):
         found = read(*args)
-        queue.doubtful_files.clear()
+        queue.doubt(0, False)
         return found
 
-    monkeypatch.setattr(queue.units, "units", units)
+    monkeypatch.setattr(QueueUnits, "units", units)
     request = pb.GetQueueUnitsRequest(topic="orders", queue_id=0, queue_offset=0, max_units=100)
 
     answer = servicer.GetQueueUnits(request, None)
