@@ -45,7 +45,7 @@ def test_each_view_finds_its_topics_and_none_that_came_later(load_kernel: LoadKe
             [(topic, queue_id) for queue_id in range(size)] for topic, size in zip(topics, queue_counts, strict=False)
         ][:count]
         assert slots == [offsets.give_slots(each) for each in keys]
-    assert offsets.as_dict() == {("t3", 1): 5}
+    assert offsets.copy()() == {("t3", 1): 5}
 
 
 def test_queues_keep_their_offsets_as_the_column_grows() -> None:
@@ -59,7 +59,7 @@ def test_queues_keep_their_offsets_as_the_column_grows() -> None:
         slots = offsets.give_slots(keys)
         offsets.column[slots[-1]] += 7  # as a kernel does
         model[keys[-1]] = model.get(keys[-1], 0) + 7
-    assert offsets.as_dict() == {key: offset for key, offset in model.items() if offset}
+    assert offsets.copy()() == {key: offset for key, offset in model.items() if offset}
     assert all(offsets.get(key) == offset for key, offset in model.items())
 
 
