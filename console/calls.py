@@ -109,12 +109,24 @@ class Calls:
         context: of the browser's request.
         sees_store: whether the caller may ask for the state of the services. Otherwise, pages skip optional calls for
             the state, so the audit log has only refusals of calls that the user made.
+        may: whether the caller may send a request to a method of the gateway, for the same reason.
+        acts: whether this installation has actions at all.
     """
 
-    def __init__(self, gateway: GatewayPort, context: CallContext, *, sees_store: bool = True) -> None:
+    def __init__(
+        self,
+        gateway: GatewayPort,
+        context: CallContext,
+        *,
+        sees_store: bool = True,
+        may: Callable[[str, Any], bool] = lambda _method, _request: True,
+        acts: bool = False,
+    ) -> None:
         self.gateway = gateway
         self.context = context
         self.sees_store = sees_store
+        self.may = may
+        self.acts = acts
 
     def ask(
         self, method: Callable[[Request, Any], Response], request: Request, seconds_max: float | None = None

@@ -70,5 +70,34 @@ class GatewayPort(Protocol):
     ) -> pb.ListPendingTransactionsResponse:
         """Half messages that wait for a verdict."""
 
+    def AppendMessages(self, request: pb.AppendMessagesRequest, context: Any) -> pb.AppendMessagesResponse:
+        """Stores messages."""
+
+    def RecallMessage(self, request: pb.RecallMessageRequest, context: Any) -> pb.RecallMessageResponse:
+        """Takes a message back that waits for its time."""
+
+    def EndTransaction(self, request: pb.EndTransactionRequest, context: Any) -> pb.EndTransactionResponse:
+        """Commits or rolls back a transaction."""
+
+    def ResetOffsets(self, request: pb.ResetOffsetsRequest, context: Any) -> pb.ResetOffsetsResponse:
+        """Moves a consumer group."""
+
+    def SendBackMessages(self, request: pb.SendBackMessagesRequest, context: Any) -> pb.SendBackMessagesResponse:
+        """Gives messages to a consumer group again."""
+
+    def UpdateConsumerGroup(
+        self, request: pb.UpdateConsumerGroupRequest, context: Any
+    ) -> pb.UpdateConsumerGroupResponse:
+        """Sets settings of a consumer group."""
+
+    def CreateTopic(self, request: pb.CreateTopicRequest, context: Any) -> pb.CreateTopicResponse:
+        """Creates a topic."""
+
+    def UpdateTopic(self, request: pb.UpdateTopicRequest, context: Any) -> pb.UpdateTopicResponse:
+        """Changes a topic."""
+
+    def DeleteTopic(self, request: pb.DeleteTopicRequest, context: Any) -> pb.DeleteTopicResponse:
+        """Takes a topic away."""
+
     def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         """The state of all services."""

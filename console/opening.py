@@ -9,7 +9,7 @@ connects; the connection waits in the port's backlog for about 0.3 s.
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,6 +24,7 @@ from store.errors import InvalidSettingError
 
 if TYPE_CHECKING:
     from console.web.sign_in import AccessGuard
+    from services.serving.calls.blocked_caller import Offer
 
 # A browser opens six connections. The web server refuses those beyond its own limit, with an answer.
 BACKLOG_COUNT = 128
@@ -139,6 +140,10 @@ class ConsoleSettings(Protocol):
         """The directory of the pipeline's reports."""
 
     @property
+    def console_actions(self) -> str:
+        """`on` or `off`."""
+
+    @property
     def console_schemas(self) -> Path | None:
         """The directory of the schemas of bodies."""
 
@@ -160,6 +165,7 @@ def open_console(
     settings: ConsoleSettings,
     origins: Origins,
     gateway: GatewayPort,
+    offers: "Mapping[str, Offer]",
     guard: "AccessGuard | None" = None,
 ) -> None:
     """Open the console's port, unless the setting `console` is off.
@@ -172,6 +178,7 @@ def open_console(
         settings: the gateway's.
         origins: where each setting comes from.
         gateway: answers the requests of pages.
+        offers: the methods of the gateway that answer later, by name (ConsoleGateway).
         guard: checks callers; None: no sign-in is needed.
 
     Raises:
@@ -184,7 +191,7 @@ def open_console(
     host, _, port = settings.console_address.rpartition(":")
     host = host.strip("[]") or LOCAL_HOSTS[0]
     try:
-        lazy_server = LazyServer(host, int(port), _loader(settings, gateway, guard, identity), _failed)
+        lazy_server = LazyServer(host, int(port), _loader(settings, gateway, offers, guard, identity), _failed)
     except (ValueError, OSError, OverflowError) as error:
         if origins["console_address"] == DEFAULT:
             _log.warning(
@@ -209,12 +216,16 @@ def open_console(
         _log.warning(
             "console.open",
             address=lazy_server.address,
-            hint="every browser that reaches it reads all messages: set auth to on",
+            hint="every browser that reaches it reads all messages and may act: set auth to on",
         )
 
 
 def _loader(
-    settings: ConsoleSettings, gateway: GatewayPort, guard: "AccessGuard | None", identity: TlsIdentity | None
+    settings: ConsoleSettings,
+    gateway: GatewayPort,
+    offers: "Mapping[str, Offer]",
+    guard: "AccessGuard | None",
+    identity: TlsIdentity | None,
 ) -> Callable[[], WebServer]:
     def load() -> WebServer:
         # Web server and templates take 5 MiB and 0.3 s.
@@ -222,19 +233,17 @@ def _loader(
         from console.pages.reports import Reports
         from console.web.app import ConsoleApp, ConsoleSource
         from console.web.request_guard import RequestGuard
-        from console.web.sign_in import NoSignIn, SignIn
+        from console.web.sign_in import ConsoleGateway, GuardedSignIn, NoSignIn, SignIn
         from console.web.web_server import ConsoleServer
+        from console.web.write_state import WriteState
 
-        answering: GatewayPort = gateway
-        sign_in: SignIn = NoSignIn()
-        if guard is not None:
-            from console.web.sign_in import GuardedGateway, GuardedSignIn
-
-            answering, sign_in = GuardedGateway(gateway, guard, SERVICE_PREFIX), GuardedSignIn(guard)
+        answering = ConsoleGateway(gateway, offers, guard, SERVICE_PREFIX)
+        sign_in: SignIn = NoSignIn() if guard is None else GuardedSignIn(guard, SERVICE_PREFIX)
+        acts = WriteState(gateway.GetStatus).takes_writes if settings.console_actions == "on" else lambda: False
         browsers = RequestGuard(settings.console_host_names)
         schemas = Schemas(settings.console_schemas)
         reports, trace_url = Reports(settings.console_reports), settings.console_trace_url
-        source = ConsoleSource(answering, sign_in, browsers, reports, schemas, trace_url)
+        source = ConsoleSource(answering, sign_in, browsers, reports, schemas, trace_url, acts=acts)
         app = ConsoleApp(source)
         return ConsoleServer(app.application, app.close, identity)
 

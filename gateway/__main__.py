@@ -163,7 +163,12 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     if settings.console == "on":
         from console.opening import open_console
 
-        open_console(server, settings, origins, servicer, guard)
+        offers = {
+            "AppendMessages": forwarder.append_messages,
+            "RecallMessage": calls.recall_message,
+            "EndTransaction": calls.end_transaction,
+        }
+        open_console(server, settings, origins, servicer, offers, guard)
     server.set_serving(True)
 
 

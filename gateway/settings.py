@@ -176,6 +176,9 @@ class GatewaySettings(ServiceSettings):
         "", "Host names that browsers may use; IPs and localhost: always.", unit="name,...|*"
     )
     console_reports: Path | None = setting(None, "Directory of the pipeline's reports that it shows; empty: none.")
+    console_actions: Literal["on", "off"] = setting(
+        "on", "Whether the console may change something, for those that may; off: it only shows."
+    )
     console_schemas: Path | None = setting(None, "Directory of the schemas of message bodies; empty: none.")
     console_trace_url: str = setting(
         "",

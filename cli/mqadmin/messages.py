@@ -160,18 +160,16 @@ def _resend(messages: "Sequence[Message]", output: OutputFormat, address: str, t
     """Send copies of the messages, each with a new unique key: one with a known key would not be stored again."""
     from cli.client import append_client
     from cli.send import print_receipts
-    from commitlog_svc.append.message_check import REFUSED_PROPERTIES
     from reput_client import NewMessage
-    from store.format.properties import WAITING_PROPERTIES
+    from services.message_copy import copied_properties
 
-    left_out = {*REFUSED_PROPERTIES, *WAITING_PROPERTIES}
     copies = [
         NewMessage(
             each.topic,
             each.body,
             keys=each.keys,
             tags=each.tags,
-            properties={name: value for name, value in each.properties.items() if name not in left_out},
+            properties=copied_properties(each.properties),
             flag=each.flag,
         )
         for each in messages

@@ -2,31 +2,27 @@
 
 The lag takes a call for each group: the page asks for a short time, and the script loads the table again with the rest.
 
-The dead letters of a consumer group, and sending them to their topics again.
-
-    GET   ?check=1&tag=...   what would be sent: ResendDeadLetters with dry_run, which changes nothing
-    POST  confirmed=1        sends it: for clients with the role admin, from the console's own page, after the check
-
-The page of dead letters is the only one that changes the store. A step sends up to STEP_COUNT dead letters, as many as the
-check showed.
+The dead letters of a consumer group, to be chosen, sent to their topics again, exported or dropped (actions/dead_letters.py).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from console.actions.action import action_links
+from console.actions.dead_letters import DropDeadLetters, ResendDeadLetters
+from console.actions.groups import ResetOffset, UpdateGroup
 from console.calls import Calls
 from console.pages.page import Page, Stopwatch, to_json
 from console.parts.banner import banner_of
 from console.parts.formats import shortened, visible
 from console.parts.message_row import DEAD_LETTER_PREFIX, message_row, queue_href
 from console.parts.rates import LATER_SECONDS
-from console.question import Question, parse_time
+from console.question import Question
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from services.convert import millis_to_timestamp
-from store.errors import InvalidArgumentError, StoreError, TopicNotFoundError
+from store.errors import StoreError, TopicNotFoundError
 
 SHOWN_GROUP_COUNT = 200
 SHOWN_QUEUE_COUNT = 200
@@ -79,6 +75,7 @@ def groups_page(calls: Calls, question: Question) -> Page:
     lacks = not is_final and any(line.facts is None and not line.problem for line in lines)
     values = {
         "given": question.given(),
+        "actions": action_links(calls, (UpdateGroup(), {})),
         "lines": lines,
         "has_more": bool(answer.next_page_token) or len(answer.groups) > len(lines),
         "missing": missing_of(answer.outcomes),
@@ -221,13 +218,15 @@ def _asked(calls: Calls, question: Question) -> tuple[Any, dict[str, Any]]:
     """The group of the path, and the values of all its pages."""
     name = question.path_text("consumer_group")
     answer = calls.ask(calls.gateway.GetConsumerGroup, pb.GetConsumerGroupRequest(consumer_group=name))
-    return answer, group_values(name, answer)
+    return answer, group_values(calls, name, answer)
 
 
-def group_values(name: str, answer: Any) -> dict[str, Any]:
+def group_values(calls: Calls, name: str, answer: Any) -> dict[str, Any]:
     """The values that all pages of a group have."""
+    named = {"group": name}
     return {
         "name": name,
+        "actions": action_links(calls, (ResetOffset(), named), (UpdateGroup(), named)),
         "answer": answer,
         "settings": answer.settings,
         "lag_count": _lag_count(answer),
@@ -258,22 +257,18 @@ def missing_of(outcomes: Any) -> list[tuple[str, Any]]:
 
 
 PAGE_SIZE = 25
-STEP_COUNT = 64
 # As for a search of Find.
 SEARCH_MILLIS_MAX = 140
-_TEMPLATE = "dead_letters.html"
-# The fields of the form: they name which dead letters.
-FILTER_FIELDS = ("tag", "begin", "end")
+RESEND, DROP = ResendDeadLetters(), DropDeadLetters()
 
 
 def dead_letters_page(calls: Calls, question: Question) -> Page:
-    """The dead letters, newest first; with `check`, also what would be sent again."""
+    """The dead letters, newest first, to choose from."""
     stopwatch = Stopwatch()
     name = question.path_text("consumer_group")
     group = calls.ask(calls.gateway.GetConsumerGroup, pb.GetConsumerGroupRequest(consumer_group=name))
-    topic = DEAD_LETTER_PREFIX + name
     request = pb.SearchMessagesRequest(
-        topic=topic,
+        topic=DEAD_LETTER_PREFIX + name,
         order=pb.SEARCH_ORDER_NEWEST_FIRST,
         page_size=PAGE_SIZE,
         page_token=question.text("page"),
@@ -283,67 +278,17 @@ def dead_letters_page(calls: Calls, question: Question) -> Page:
         found = calls.search(request)
     except TopicNotFoundError:
         found = pb.SearchMessagesResponse()
-    fields = {field: question.text(field) for field in FILTER_FIELDS}
-    planned = None
-    if question.text("check"):
-        planned = calls.ask(calls.gateway.ResendDeadLetters, _request(name, fields, dry_run=True))
     has_next = bool(found.next_page_token)
+    resends, drops = (dict(action_links(calls, (each, {"group": name}))) for each in (RESEND, DROP))
     values = {
-        **_values(calls, name, group, fields),
-        "topic": topic,
+        **group_values(calls, name, group),
+        "tab": "dead-letters",
+        "may_resend": bool(resends),
+        "drop_href": drops.get(DROP.name, ""),
+        "has_roles": calls.acts and not calls.sees_store,
         "rows": [message_row(message) for message in found.messages],
         "banner": banner_of(found, stopwatch.millis(), has_next=has_next) if found.completeness else None,
-        "first_href": question.link(page=None, check=None) if question.text("page") else "",
-        "next_href": question.link(page=found.next_page_token, check=None) if has_next else "",
-        "planned": planned,
+        "first_href": question.link(page=None) if question.text("page") else "",
+        "next_href": question.link(page=found.next_page_token) if has_next else "",
     }
-    answer = {"group": to_json(group), "answer": to_json(found)}
-    if planned is not None:
-        answer["planned"] = to_json(planned)
-    return Page(_TEMPLATE, values, answer)
-
-
-def resend_page(calls: Calls, question: Question, form: Mapping[str, str]) -> Page:
-    """Sends dead letters again, and shows what was sent.
-
-    Raises:
-        InvalidArgumentError: the form was sent without the confirmation.
-        PermissionDeniedError: the caller may not.
-    """
-    name = question.path_text("consumer_group")
-    if form.get("confirmed") != "1":
-        raise InvalidArgumentError("Confirm that the dead letters are to be sent again.", field="confirmed")
-    fields = {field: form.get(field, "").strip() for field in FILTER_FIELDS}
-    request = _request(name, fields, dry_run=False)
-    request.page_token = form.get("page", "")
-    sent = calls.ask(calls.gateway.ResendDeadLetters, request)
-    group = calls.ask(calls.gateway.GetConsumerGroup, pb.GetConsumerGroupRequest(consumer_group=name))
-    values = {**_values(calls, name, group, fields), "sent": sent}
-    return Page(_TEMPLATE, values, {"group": to_json(group), "sent": to_json(sent)})
-
-
-def _values(calls: Calls, name: str, group: Any, fields: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        **group_values(name, group),
-        "tab": "dead-letters",
-        "given": fields,
-        "may_resend": calls.sees_store,
-        "topic": DEAD_LETTER_PREFIX + name,
-        "rows": [],
-        "banner": None,
-        "first_href": "",
-        "next_href": "",
-        "planned": None,
-        "sent": None,
-    }
-
-
-def _request(name: str, fields: Mapping[str, str], *, dry_run: bool) -> pb.ResendDeadLettersRequest:
-    request = pb.ResendDeadLettersRequest(consumer_group=name, max_messages=STEP_COUNT, dry_run=dry_run)
-    if fields["tag"]:
-        request.filter.tags = fields["tag"]
-    for field, is_end in (("begin", False), ("end", True)):
-        if fields[field]:
-            millis = parse_time(fields[field], field, is_end=is_end)
-            getattr(request, f"{field}_time").CopyFrom(millis_to_timestamp(millis))
-    return request
+    return Page("dead_letters.html", values, {"group": to_json(group), "answer": to_json(found)})

@@ -27,6 +27,9 @@ from typing import Any
 
 from starlette.responses import Response
 
+from console.actions.action import action_links
+from console.actions.groups import Redeliver
+from console.actions.sending import Copy, stored_of, topic_of
 from console.bodies.body import HEX_BYTES_MAX, Body, ShownBody, View, inflated, show, show_by
 from console.bodies.schemas import SCHEMA_BYTES_MAX, Schemas
 from console.calls import Calls
@@ -136,10 +139,16 @@ def message_page(schemas: Schemas, trace_url: str, calls: Calls, question: Quest
     traces = None if tracks.answer is None else tracks.answer.traces
     events = timeline_of(message, row, born_millis, own, () if traces is None else told_events(traces))
     at = question.number("at", 0) // 16 * 16 if view is View.HEX else 0
+    named = {"id": message.offset_msg_id, "broker": message.broker_name}
     values = {
         "message": message,
         "row": row,
         "trace_contexts": trace_contexts(message.properties, trace_url),
+        "actions": action_links(
+            calls,
+            (Copy(), {**named, "topic": topic_of(message)}),
+            *(((Redeliver(), named),) if topic_kind(message.topic) == "" else ()),
+        ),
         "events": events,
         "shown_event_count": SHOWN_EVENT_COUNT,
         "traces": traces,
@@ -223,15 +232,7 @@ def _by_schema(
 
 def read_message(calls: Calls, question: Question) -> Any:
     """The message that the path names, with its body, also one that fits no answer."""
-    request = pb.QueryMessageByIdRequest(
-        offset_msg_id=question.path_text("offset_msg_id"), broker_name=question.text("broker")
-    )
-    message = calls.ask(calls.gateway.QueryMessageById, request).message
-    if message.body_omitted:
-        asked = pb.DownloadBodyRequest(offset_msg_id=message.offset_msg_id, broker_name=message.broker_name)
-        message.body = b"".join(piece.chunk for piece in calls.ask(calls.gateway.DownloadBody, asked))
-        message.body_omitted = False
-    return message
+    return stored_of(calls, question.path_text("offset_msg_id"), question.text("broker"))
 
 
 def flag_names(sys_flag: int) -> list[str]:

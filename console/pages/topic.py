@@ -4,6 +4,9 @@ page: by position, by time, from either end.
 
 from typing import Any
 
+from console.actions.action import action_links
+from console.actions.sending import Send
+from console.actions.topics import UpdateTopic
 from console.calls import Calls
 from console.pages.find import QUEUE_ID_MAX
 from console.pages.page import Page, Stopwatch, to_json
@@ -56,6 +59,9 @@ def topic_page(calls: Calls, question: Question) -> Page:
         "next_href": question.link(href, part=None, **{"from": end}) if shown and end < len(found.queues) else "",
         "is_final": is_final,
         "kind": topic_kind(topic),
+        "actions": action_links(calls, (Send(), {"topic": topic}), (UpdateTopic(), {"topic": topic}))
+        if topic_kind(topic) == ""
+        else [],
         "spans": spans,
         "sparks": sparks,
         "queue_count": found.queue_count,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
+from console.actions.action import action_links
+from console.actions.topics import CreateTopic
 from console.calls import Calls
 from console.pages.page import Page, Stopwatch, to_json
 from console.parts.banner import banner_of
@@ -89,6 +91,7 @@ def topics_page(calls: Calls, question: Question) -> Page:
     lacks = any(line.is_left_out for line in lines)
     values = {
         "given": given,
+        "actions": action_links(calls, (CreateTopic(), {})),
         "sort": sort,
         "sort_hrefs": {
             name: question.link(

@@ -1,5 +1,6 @@
 """Messages that wait for their time, the next due one first; half messages that wait for the verdict of their transaction."""
 
+from collections.abc import Callable
 from typing import Any
 
 from console.calls import Calls
@@ -20,7 +21,11 @@ def scheduled_page(calls: Calls, question: Question) -> Page:
         topic=question.text("topic"), page_size=PAGE_SIZE, page_token=question.text("page")
     )
     answer = calls.ask(calls.gateway.ListScheduledMessages, request)
-    rows = [(each, _href(each), _millis(each, "delivery_time")) for each in answer.messages]
+    may_end = _may_end(calls, "RecallMessage", pb.RecallMessageRequest)
+    rows = [
+        (each, _href(each), _millis(each, "delivery_time"), bool(each.recall_handle) and may_end(each.topic))
+        for each in answer.messages
+    ]
     values = _values(question, "/waiting", answer, rows, stopwatch)
     return Page("waiting.html", values, {"scheduled": to_json(answer)})
 
@@ -32,8 +37,9 @@ def half_messages_page(calls: Calls, question: Question) -> Page:
         topic=question.text("topic"), page_size=PAGE_SIZE, page_token=question.text("page")
     )
     answer = calls.ask(calls.gateway.ListPendingTransactions, request)
+    may_end = _may_end(calls, "EndTransaction", pb.EndTransactionRequest)
     rows = [
-        (each, _href(each), _millis(each, "born_time"), _millis(each, "next_check_time"))
+        (each, _href(each), _millis(each, "born_time"), _millis(each, "next_check_time"), may_end(each.topic))
         for each in answer.transactions
     ]
     values = _values(question, "/half-messages", answer, rows, stopwatch)
@@ -46,12 +52,25 @@ def _values(question: Question, path: str, answer: Any, rows: list[Any], stopwat
         "given": given,
         "path": path,
         "rows": rows,
+        "has_actions": any(row[-1] for row in rows),
         "pending_count": answer.pending_count,
         "missing": missing_of(answer.shards),
         "first_href": question.link(path, page=None) if "page" in given else "",
         "next_href": question.link(path, page=answer.next_page_token) if answer.next_page_token else "",
         "took_millis": stopwatch.millis(),
     }
+
+
+def _may_end(calls: Calls, method: str, request: Callable[..., Any]) -> Callable[[str], bool]:
+    """Whether the caller may end what waits of a topic; each topic is looked up once."""
+    known: dict[str, bool] = {}
+
+    def may_end(topic: str) -> bool:
+        if topic not in known:
+            known[topic] = calls.acts and calls.may(method, request(topic=topic))
+        return known[topic]
+
+    return may_end
 
 
 def _href(each: Any) -> str:

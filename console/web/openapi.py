@@ -169,22 +169,27 @@ def openapi() -> dict[str, Any]:
                 [_path("consumer_group", _TEXT), _query("member", "Client id of a member, which is asked.")],
             ),
             "/groups/{consumer_group}/dead-letters": page(
-                "The dead letters of a consumer group; with `check`, what would be sent again.",
+                "The dead letters of a consumer group.",
                 _object(
                     {
                         "group": schemas.reference(pb.GetConsumerGroupResponse.DESCRIPTOR),
                         "answer": schemas.reference(pb.SearchMessagesResponse.DESCRIPTOR),
-                        "planned": schemas.reference(pb.ResendDeadLettersResponse.DESCRIPTOR),
                     },
-                    optional=("planned",),
                 ),
-                [
-                    _path("consumer_group", _TEXT),
-                    _query("page", "The page token of the previous answer."),
-                    _query("check", "1: what would be sent."),
-                    *(_query(name, "Of the dead letters that would be sent.") for name in ("tag", "begin", "end")),
-                ],
+                [_path("consumer_group", _TEXT), _query("page", "The page token of the previous answer.")],
             ),
+            "/groups/{consumer_group}/dead-letters/export": {
+                "get": {
+                    "summary": "The dead letters of a consumer group as a file; a last line says so when it is not whole.",
+                    "parameters": [_path("consumer_group", _TEXT), _query("as", "csv or jsonl.")],
+                    "responses": {
+                        "200": {
+                            "description": "A row for each.",
+                            "content": {"text/csv": {}, "application/jsonl": {}},
+                        }
+                    },
+                }
+            },
             "/waiting": page(
                 "Messages that wait for their time.",
                 _object({"scheduled": schemas.reference(pb.ListScheduledMessagesResponse.DESCRIPTOR)}),

@@ -6,13 +6,10 @@ From the top: each function reads the request, asks and makes the response; the 
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from functools import partial
 from typing import Any
 
 import grpc
-from google.rpc import status_pb2
 
 from gateway.appends.forwarder import AppendForwarder
 from gateway.groups.administration import Group, SettingsChange, delete_group, describe_group, list_groups, update_group
@@ -39,30 +36,25 @@ from gateway.reput.queries import Call
 from gateway.reput.query_methods import choice_of
 from gateway.reput.running_info import info_of, keep_topics
 from gateway.reput.wire import duration_of, filter_of, millis_of, shard_outcome_of, timestamp_of, window_of
-from gateway.rocketmq.message_rules import BODY_ENCODING, SYSTEM_PROPERTIES, TRACE_CONTEXT
 from gateway.shards.replica_choice import ReadFrom
 from gateway.shards.replica_reads import ReplicaReads
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from reput.message.v1.message_pb2 import NewMessage, StoredMessage
+from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import millis_to_timestamp, timestamp_to_millis
+from services.message_copy import new_message, origin_topic_of
 from services.methods import INNER_SECONDS
+from services.serving.calls.blocked_caller import BlockedCaller
 from services.serving.calls.cancellation import Cancellation
 from services.serving.calls.raw_handlers import AnyHandler
 from services.serving.deadline import answer_seconds
-from services.status import from_status
 from store.errors import (
-    DeadlineExceededError,
     InvalidArgumentError,
-    InvalidMessageError,
     RecordNotFoundError,
     ServiceUnavailableError,
     StoreError,
 )
-from store.format.body_compression import BodyNotInflatedError, inflate
-from store.format.message_type import priority_of
-from store.format.properties import DLQ_ORIGIN_TOPIC, LITE_TOPIC, MOVED_FROM, PRIORITY, RETRY_TOPIC, SHARDING_KEY
 from store.format.topic import RETRY_PREFIX, TRACE_TOPIC
 
 # FindMessage with tracks: each match costs a few calls to every shard, so a page of 1,000 would take seconds.
@@ -466,19 +458,10 @@ def _queue_to(broker_name: str, queue: consumer_pb.GroupQueue, now_millis: int) 
 
 def letter_of(message: StoredMessage) -> Letter:
     """A dead letter. Where it goes is what it says of its origin, RocketMQ's or ours."""
-    properties = message.properties
     return Letter(
-        message.offset_msg_id,
-        timestamp_to_millis(message.store_time, "store_time"),
-        properties.get(DLQ_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC) or "",
+        message.offset_msg_id, timestamp_to_millis(message.store_time, "store_time"), origin_topic_of(message)
     )
 
-
-BODY_BYTES_MAX = 4 << 20
-# What the store, or a consumer service, wrote beside the producer's own properties.
-LEFT_OUT = (SYSTEM_PROPERTIES - {SHARDING_KEY, PRIORITY, LITE_TOPIC, TRACE_CONTEXT, BODY_ENCODING}) | {
-    *(MOVED_FROM, "TIMER_DELAY_LEVEL", "TIMER_ROLL_LABEL", "TIMER_CHECKPOINT"),
-}
 
 CheckTopic = Callable[[str], object]
 
@@ -497,67 +480,14 @@ class LetterAppends:
 
     def append(self, broker_name: str, letters: Sequence[StoredMessage], deadline: Deadline) -> Sequence[str]:
         """See Appending."""
-        messages = [new_message(letter) for letter in letters]
+        messages = [new_message(letter, letter_of(letter).topic) for letter in letters]
         for topic in {message.topic for message in messages}:
             self._check_topic(topic)
         request = pb.AppendMessagesRequest(messages=messages, broker_name=broker_name)
-        waiting = _BlockedCaller(deadline)
+        waiting = BlockedCaller(deadline.remaining_seconds)
         self._forwarder.append_messages(request.SerializeToString(), waiting)
-        return [result.offset_msg_id for result in waiting.result().results]
-
-
-class _BlockedCaller:
-    """An Answerable whose caller waits in its own thread."""
-
-    def __init__(self, deadline: Deadline) -> None:
-        self._deadline = deadline
-        self._outcome: Future[bytes] = Future()
-
-    def answer(self, response: bytes) -> None:
-        self._outcome.set_result(response)
-
-    def fail(self, status: status_pb2.Status) -> None:
-        self._outcome.set_exception(from_status(status))
-
-    def is_active(self) -> bool:
-        return not self._outcome.done()
-
-    def time_remaining(self) -> float | None:
-        return self._deadline.remaining_seconds()
-
-    def result(self) -> pb.AppendMessagesResponse:
-        """The response; the error of the append."""
-        try:
-            return pb.AppendMessagesResponse.FromString(self._outcome.result(self._deadline.remaining_seconds()))
-        except FutureTimeoutError as error:
-            raise DeadlineExceededError(
-                "The deadline passed before the append was answered: it is not known whether the dead letters were sent."
-            ) from error
-
-
-def new_message(letter: StoredMessage) -> NewMessage:
-    """The message that its producer sent, as a new one.
-
-    Raises:
-        InvalidMessageError: its body cannot be read as its producer gave it.
-    """
-    try:
-        body = inflate(letter.body, letter.sys_flag, BODY_BYTES_MAX)
-    except BodyNotInflatedError as error:
-        raise InvalidMessageError(
-            f"the dead letter {letter.offset_msg_id} has a body that cannot be unpacked: {error}", field="body"
-        ) from error
-    properties = {name: value for name, value in letter.properties.items() if name not in LEFT_OUT}
-    if priority_of(properties) is None:
-        properties.pop(PRIORITY, None)  # a broker keeps what is no number; the log would refuse it
-    return NewMessage(
-        topic=letter_of(letter).topic,
-        body=body,
-        tags=letter.tags,
-        keys=letter.keys,
-        flag=letter.flag,
-        properties=properties,
-    )
+        answer = pb.AppendMessagesResponse.FromString(waiting.result())
+        return [result.offset_msg_id for result in answer.results]
 
 
 def resend(

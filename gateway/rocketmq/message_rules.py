@@ -8,8 +8,7 @@ from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.rocketmq.names import check_lite_topic, topic_of
 from gateway.rocketmq.status import RefusedError
 from services.convert import TIMESTAMP_SECONDS_MAX
-from store.format.properties import LITE_TOPIC, MOVED_FROM, PRIORITY, SHARDING_KEY
-from store.format.request_mark import REQUEST_MARK
+from services.message_copy import SYSTEM_PROPERTIES
 
 BODY_BYTES_MAX = 4 << 20
 # Of the names and values of user properties, the tag and the keys, in UTF-8.
@@ -22,31 +21,6 @@ CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f-\x9f]")  # Java's `Character.isIS
 DELIVERY_AHEAD_SECONDS_MAX = 86_400
 RECOVERY_SECONDS_MAX = 3_600
 
-TRACE_CONTEXT = "TRACE_CONTEXT"
-# How the bytes of a body are to be read that were stored as they came (messages.py); consumers see it as `body_encoding`.
-BODY_ENCODING = "__REPUT_BODY_ENCODING__"
-# Names of `MessageConst` that a client may set through system_properties only.
-OWN_PROPERTIES = frozenset({"KEYS", "TAGS", "UNIQ_KEY", SHARDING_KEY, PRIORITY, LITE_TOPIC, TRACE_CONTEXT})
-# What `GrpcConverter` keeps out of user_properties in an answer, as far as a store or a consumer service writes it.
-SYSTEM_PROPERTIES = OWN_PROPERTIES | {
-    *("__CRC32#", "MSG_REGION", "TRACE_ON", "WAIT", "PGROUP", "CLUSTER", "RETRY_TOPIC", "REAL_TOPIC", "REAL_QID"),
-    *("DELAY", "TRAN_MSG", "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID"),
-    *("ORIGIN_MESSAGE_ID", "CORRECTION_FLAG", "MQ2_FLAG", "EXTEND_UNIQ_INFO", "CONSUME_START_TIME", "INSTANCE_ID"),
-    *("TIMER_DELIVER_MS", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS"),
-    *(
-        "TIMER_ROLL_TIMES",
-        "TIMER_ROLL_LABEL",
-        "TIMER_DEL_UNIQKEY",
-        "TRAN_PREPARED_QUEUE_OFFSET",
-        "TRANSACTION_CHECK_TIMES",
-    ),
-    *("CHECK_IMMUNITY_TIME_IN_SECONDS", "__transactionId__", "__STARTDELIVERTIME", "__BORNHOST", "BORN_TIMESTAMP"),
-    *("DUP_INFO", "POP_CK", "POP_CK_OFFSET", "1ST_POP_TIME", "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH"),
-    REQUEST_MARK,
-    BODY_ENCODING,
-    MOVED_FROM,
-    *("INNER_MULTI_QUEUE_OFFSET", "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID", "TRANSFER_FLAG"),
-}
 # Names that are no user's: those, and what RocketMQ's requests and replies write.
 RESERVED_PROPERTIES = SYSTEM_PROPERTIES | {
     *("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "ARRIVE_TIME", "PUSH_REPLY_TIME", "MSG_TYPE", "TIMER_DELAY_LEVEL"),

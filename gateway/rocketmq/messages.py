@@ -14,9 +14,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from gateway.rocketmq.message_rules import (
     BODY_BYTES_MAX,
-    BODY_ENCODING,
     RESERVED_PROPERTIES,
-    TRACE_CONTEXT,
     check_body_size,
 )
 from gateway.rocketmq.names import full_name
@@ -24,6 +22,7 @@ from gateway.rocketmq.status import RefusedError
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.message.v1 import message_pb2
 from services.convert import timestamp_to_millis
+from services.message_copy import BODY_ENCODING, TRACE_CONTEXT
 from store.format.body_compression import BodyNotInflatedError, inflate
 from store.format.message_type import message_type_of, priority_of
 from store.format.properties import (

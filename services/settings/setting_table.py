@@ -168,6 +168,7 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("gateway", "console_address_file", "", "", "File that gets the console's bound address.", False),
     ("gateway", "console_host_names", "", "name,...|*", "Host names that browsers may use; IPs and localhost: always.", False),
     ("gateway", "console_reports", "", "", "Directory of the pipeline's reports that it shows; empty: none.", False),
+    ("gateway", "console_actions", "on", "on|off", "Whether the console may change something, for those that may; off: it only shows.", False),
     ("gateway", "console_schemas", "", "", "Directory of the schemas of message bodies; empty: none.", False),
     ("gateway", "console_trace_url", "", "url", "Where a tracing tool shows a trace: a URL with {trace_id}, and {span_id} if it wants; empty: no links.", False),
 )

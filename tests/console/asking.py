@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
@@ -10,14 +10,21 @@ from typing import Any
 from console.pages.reports import Reports
 from console.web.app import ConsoleApp, ConsoleSource
 from console.web.request_guard import RequestGuard
-from console.web.sign_in import NoSignIn, SignIn
+from console.web.sign_in import ConsoleGateway, NoSignIn, SignIn
 from gateway.groups.asked_members import Way
 from gateway.ports.shards import FanOut, Shards
 from gateway.queries.page import PageTokens
 from gateway.reput.servicer import GatewayServicer
+from services.serving.calls.blocked_caller import Offer
+from services.status import to_status
+from store.errors import ServiceUnavailableError
 
 HOST = "localhost:8080"
 OWN_PAGE = {"origin": f"http://{HOST}", "sec-fetch-site": "same-origin"}
+NO_OFFERS: dict[str, Offer] = dict.fromkeys(
+    ("AppendMessages", "RecallMessage", "EndTransaction"),
+    lambda _request, caller: caller.fail(to_status(ServiceUnavailableError("this gateway of the test has no log"))),
+)
 VOID_TAGS = {"meta", "link", "input", "br", "img", "hr"}
 
 
@@ -101,16 +108,25 @@ def console_over(
     sign_in: SignIn | None = None,
     reports: Reports | None = None,
     ways: Sequence[Way] = (),
-    trace_url: str = "",
+    offers: Mapping[str, Offer] | None = None,
+    **parts: Any,
 ) -> ConsoleApp:
-    """A console over shards in memory, called broker-a, broker-b, ...; `ways` lead to members of their groups."""
+    """A console over shards in memory, called broker-a, broker-b, ...
+
+    Args:
+        memories: the shards.
+        fan_out: asks them.
+        sign_in: checks tokens; None: none is needed.
+        reports: of the pipeline.
+        ways: lead to members of their groups.
+        offers: the methods that answer later; without them these fail.
+        parts: of the ConsoleSource.
+    """
     shards = Shards([memory.shard(f"broker-{'abcdef'[number]}") for number, memory in enumerate(memories)], fan_out)
     servicer = GatewayServicer(shards, PageTokens("secret"))
     servicer.asked_members.ways += ways
-    source = ConsoleSource(
-        servicer, sign_in or NoSignIn(), RequestGuard(), reports or Reports(None), trace_url=trace_url
-    )
-    return ConsoleApp(source)
+    gateway = ConsoleGateway(servicer, NO_OFFERS | dict(offers or {}))
+    return ConsoleApp(ConsoleSource(gateway, sign_in or NoSignIn(), RequestGuard(), reports or Reports(None), **parts))
 
 
 class Tags(HTMLParser):

@@ -31,7 +31,7 @@ from services.serving.server import ServiceServer
 from services.settings.certificates import TlsFiles
 from services.settings.service_settings import DEFAULT, Origins
 from store.errors import InvalidSettingError
-from tests.console.asking import console_over
+from tests.console.asking import NO_OFFERS, console_over
 from tests.gateway.auth.conftest import access_text
 from tests.gateway.memory_shard import MemoryShard
 from tests.support.certificates import LOOPBACK, Authority
@@ -52,7 +52,7 @@ def open_with(
     server: ServiceServer, origin: str = "environment", guard: GatewayGuard | None = None, **values: object
 ) -> None:
     settings = GatewaySettings.model_validate(values)
-    open_console(server, settings, Origins({"console_address": origin}), GatewayServiceServicer(), guard)
+    open_console(server, settings, Origins({"console_address": origin}), GatewayServiceServicer(), NO_OFFERS, guard)
 
 
 def test_its_bound_address_is_in_the_file_before_anything_is_served(server: ServiceServer, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The page of dead letters without a service that sends them: what it shows, and what it refuses."""
+"""The pages of groups and dead letters: what they show, and what they refuse."""
 
 from unittest.mock import Mock
 from urllib.parse import quote
@@ -28,17 +28,11 @@ def test_a_group_without_dead_letters_says_so_and_has_no_form(browser: Browser) 
     page = browser.get("/groups/g/dead-letters").text
 
     assert "The group has no dead letter." in page
-    assert 'name="check"' not in page
+    assert "/actions/resend-dead-letters" not in page
+    assert "/actions/resend-dead-letters" in browser.get(PATH).text
 
 
-def test_nothing_is_sent_without_the_confirmation(browser: Browser) -> None:
-    answer = browser.post(PATH, b"tag=a", accept="application/json")
-
-    assert answer.status == 400
-    assert "Confirm that the dead letters are to be sent again." in answer.text
-
-
-def test_a_get_sends_nothing_whatever_its_parameters_say(browser: Browser) -> None:
+def test_a_get_of_dead_letters_takes_no_command_from_its_url(browser: Browser) -> None:
     assert browser.get(f"{PATH}?confirmed=1").status == 400
 
 

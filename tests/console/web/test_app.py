@@ -122,6 +122,9 @@ class KeySignIn:
     def sees_store(self, token: str, peer: str) -> bool:
         return self.name_of(token, peer) == "someone"
 
+    def may(self, token: str, peer: str, method: str, request: object) -> bool:
+        return self.sees_store(token, peer)
+
 
 @pytest.fixture
 def guarded(shard, fan_out):

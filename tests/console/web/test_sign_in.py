@@ -1,5 +1,6 @@
 """The console behind the gateway's own guard: what a token may see, and what the audit log has of those that may not."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from console.opening import SERVICE_PREFIX
 from console.pages.reports import Reports
 from console.web.app import ConsoleApp, ConsoleSource
 from console.web.request_guard import RequestGuard
-from console.web.sign_in import GuardedGateway, GuardedSignIn
+from console.web.sign_in import ConsoleGateway, GuardedSignIn
 from gateway.auth.access_file import WatchedFile, parse_access_file
 from gateway.auth.audit import Audit
 from gateway.auth.caller_shards import CallerShards
@@ -17,7 +18,7 @@ from gateway.auth.sign_in import SignatureDates, SignIn
 from gateway.ports.shards import Shards
 from gateway.queries.page import PageTokens
 from gateway.reput.servicer import GatewayServicer
-from tests.console.asking import Browser
+from tests.console.asking import NO_OFFERS, Browser
 from tests.gateway.auth.conftest import access_text, key_of
 
 STRANGER = "reput_nobody-knows-this-key"
@@ -42,31 +43,44 @@ def guarded(tmp_path: Path, shard, fan_out, lines):
     )
     guard = GatewayGuard(sign_in, Audit(lambda event, **fields: lines.append({"event": event, **fields}), lambda: 0.0))
     servicer = GatewayServicer(CallerShards(Shards([shard.shard("broker-a")], fan_out)), PageTokens("secret"))
-    gateway = GuardedGateway(servicer, guard, SERVICE_PREFIX)
-    app = ConsoleApp(ConsoleSource(gateway, GuardedSignIn(guard), RequestGuard(), Reports(tmp_path)))
+    gateway = ConsoleGateway(servicer, NO_OFFERS, guard, SERVICE_PREFIX)
+    app = ConsoleApp(ConsoleSource(gateway, GuardedSignIn(guard, SERVICE_PREFIX), RequestGuard(), Reports(tmp_path)))
     yield Browser(app)
     app.close()
 
 
-def test_only_admins_may_send_dead_letters_again_and_the_refusal_is_audited(guarded: Browser, lines) -> None:
-    path, form = "/groups/b_cg/dead-letters", b"confirmed=1"
+def form_token_of(browser: Browser, path: str, client: str) -> str:
+    return str(re.search('name="form_token" value="([0-9a-f]+)"', browser.get(path, cookie=client).text)[1])
 
-    refused = guarded.post(path, form, cookie=cookie(key_of("reader")), accept="application/json")
-    allowed = guarded.post(path, form, cookie=cookie(key_of("chief")), accept="application/json")
 
-    assert refused.status == 403
-    assert ("audit.denied", "reader") in [(line["event"], line["client"]) for line in lines]
+def test_only_admins_may_send_dead_letters_again_and_the_audit_log_has_it(guarded: Browser, lines) -> None:
+    path = "/actions/resend-dead-letters"
+    reader, chief = cookie(key_of("reader")), cookie(key_of("chief"))
+    form = f"group=b_cg&form_token={form_token_of(guarded, path, chief)}".encode()
+
+    assert guarded.get(path, cookie=reader).status == 403
+    assert guarded.post(path, form, cookie=reader).status == 403
+    allowed = guarded.post(path, form, cookie=chief, accept="application/json")
+
     # This gateway of the test delivers nothing: the call got past the guard.
     assert (allowed.status, "delivers no messages" in allowed.text) == (503, True)
+    assert ("audit.admin", "chief", "b_cg") in [
+        (line["event"], line["client"], line.get("group")) for line in lines if line["event"] == "audit.admin"
+    ]
     assert guarded.post(path, form, accept="application/json").status == 401
-    assert guarded.ask("POST", path, form, {"cookie": cookie(key_of("chief")), "origin": "http://evil"}).status == 403
+    assert guarded.ask("POST", path, form, {"cookie": chief, "origin": "http://evil"}).status == 403
 
 
-def test_a_reader_is_told_who_may_send_dead_letters_again(guarded: Browser) -> None:
+def test_a_reader_sees_no_action_and_is_told_who_may_send_dead_letters_again(guarded: Browser) -> None:
     path = "/groups/b_cg/dead-letters"
+    reader, chief = (guarded.get(path, cookie=cookie(key_of(client))).text for client in ("reader", "chief"))
 
-    assert "clients with the role admin" in guarded.get(path, cookie=cookie(key_of("reader"))).text
-    assert 'name="check"' in guarded.get(path, cookie=cookie(key_of("chief"))).text
+    assert "clients with the role admin" in reader
+    for action in ("resend-dead-letters", "drop-dead-letters", "reset-offset", "update-group"):
+        assert f'href="/actions/{action}' not in reader
+    assert '<form class="fields resend"' not in reader
+    assert '<form class="fields resend"' in chief
+    assert 'href="/actions/drop-dead-letters?group=b_cg"' in chief
 
 
 def test_nobody_uploads_a_schema_with_a_bogus_token(guarded: Browser) -> None:

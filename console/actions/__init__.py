@@ -1,0 +1,1 @@
+"""What the console can do: one subject a file."""

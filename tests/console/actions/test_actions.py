@@ -1,0 +1,222 @@
+"""What each action shows and sends."""
+
+import io
+import json
+import re
+
+import pytest
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from store.format.properties import SHARDING_KEY, TIMER_DELAY_MS
+from tests.console.actions.conftest import Acting, Log
+from tests.console.asking import Tags
+from tests.console.web.test_posted import MULTIPART, multipart
+
+
+def letters_of(acting: Acting) -> list[str]:
+    return [each["offsetMsgId"] for each in acting.get_json("/groups/b_cg/dead-letters").json["answer"]["messages"]]
+
+
+def sent(acting: Acting, log: Log, action: str, fields: dict[str, object]) -> None:
+    done = acting.confirm(action, acting.check(action, fields))
+    assert done.status == 200, done.text
+
+
+def test_a_message_has_what_its_form_says(acting: Acting, log: Log) -> None:
+    fields = {
+        "topic": " orders ",
+        "keys": "k1  k2",
+        "tags": "a",
+        "body": "one\r\ntwo\r\n",
+        "properties": "color=blue = red\r\n\r\nempty=\r\n",
+        "message_group": "g1",
+        "delay": "90",
+    }
+    sent(acting, log, "send", fields)
+
+    (message,) = log.messages
+    assert (message.topic, list(message.keys), message.tags, message.body) == (
+        "orders",
+        ["k1", "k2"],
+        "a",
+        b"one\ntwo\n",
+    )
+    assert dict(message.properties) == {
+        "color": "blue = red",
+        "empty": "",
+        SHARDING_KEY: "g1",
+        TIMER_DELAY_MS: "90000",
+    }
+
+
+def test_a_message_is_due_at_the_time_of_its_form(acting: Acting, log: Log) -> None:
+    sent(acting, log, "send", {"topic": "orders", "body": "x", "at": "2030-01-02T03:04:05.000"})
+
+    assert log.messages[0].delivery_time.ToJsonString() == "2030-01-02T03:04:05Z"
+
+
+def test_a_file_is_the_body_byte_for_byte(acting: Acting, log: Log) -> None:
+    content = bytes(range(256)) * 4
+    form = multipart(
+        ('"form_token"', acting.form_token.encode()),
+        ('"topic"', b"orders"),
+        ('"body"', b""),
+        ('"file"; filename="a.bin"', content),
+    )
+    shown = acting.post("/actions/send", form, cookie=acting.cookie, content_type=MULTIPART)
+    acting.confirm("send", shown)
+
+    assert log.messages[0].body == content
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"body": "x"}, "topic is empty"),
+        ({"topic": "orders"}, "body is empty"),
+        ({"topic": "orders", "body": "{", "body_kind": "json"}, "body is no JSON"),
+        ({"topic": "orders", "body": "[" * 100_000, "body_kind": "json"}, "body is no JSON"),
+        ({"topic": "orders", "body": "x", "properties": "no value"}, "write NAME=VALUE"),
+        ({"topic": "orders", "body": "x", "delay": "-1"}, "delay is"),
+        ({"topic": "orders", "body": "x", "delay": "1", "at": "2030-01-02T03:04"}, "leave one out"),
+        ({"topic": "orders", "body": "x", "body_kind": "xml"}, "body_kind is"),
+    ],
+)
+def test_a_form_of_a_message_that_is_wrong_says_what(acting: Acting, fields: dict[str, str], said: str) -> None:
+    answer = acting.check("send", fields)
+
+    assert answer.status == 400
+    assert said in answer.text
+    assert 'name="confirmation"' not in answer.text
+    assert '<textarea name="body"' in answer.text  # the form is there, to be mended
+
+
+def test_a_new_topic_is_named_before_a_message_makes_it(acting: Acting) -> None:
+    assert "There is no such topic yet" in acting.check("send", {"topic": "nowhere", "body": "x"}).text
+    assert "Consumer groups that get it" in acting.check("send", {"topic": "b_log", "body": "x"}).text
+
+
+def test_a_copy_is_what_its_producer_gave(acting: Acting, log: Log, records) -> None:
+    source = acting.get_json("/?mode=key&topic=b_log&key=bk3_3").json["answer"]["messages"][0]
+    sent(acting, log, "copy", {"id": source["offsetMsgId"]})
+
+    (message,) = log.messages
+    (record,) = [each for each in records if each.commit_log_offset == int(source["commitLogOffset"])]
+    assert (message.topic, message.HasField("unique_key")) == ("b_log", False)
+    assert list(message.keys) == ["bk3_3"]
+    assert message.body == record.body
+    assert not {"KEYS", "TAGS", "UNIQ_KEY", "__CRC32#", "WAIT"} & set(message.properties)
+
+
+def test_a_message_that_does_not_wait_cannot_be_recalled(acting: Acting) -> None:
+    unknown = acting.check("recall", {"topic": "waiting-topic", "handle": "no-such-handle"})
+
+    assert "No message waits with this handle" in unknown.text
+    assert 'name="confirmation"' not in unknown.text
+
+
+@pytest.mark.parametrize("verdict", ["commit", "rollback"])
+def test_a_transaction_is_ended_as_its_form_says(acting: Acting, log: Log, lines, verdict: str) -> None:
+    half = acting.get_json("/half-messages").json["transactions"]["transactions"][0]
+    fields = {"topic": half["topic"], "transaction": half.get("transactionId", ""), "verdict": verdict}
+    shown = acting.check("end-transaction", fields)
+    assert half["uniqueKey"] in shown.text
+    acting.confirm("end-transaction", shown)
+
+    (request,) = log.asked
+    assert request.topic == half["topic"]
+    assert pb.TransactionResolution.Name(request.resolution) == f"TRANSACTION_RESOLUTION_{verdict.upper()}"
+    assert request.is_from_check
+    assert lines[-1]["target"] == {"topic": half["topic"], "verdict": verdict}
+
+
+def test_a_transaction_that_has_ended_cannot_be_ended(acting: Acting, log: Log) -> None:
+    shown = acting.check("end-transaction", {"topic": "waiting-topic", "transaction": "gone"})
+
+    assert "it has ended" in shown.text
+    assert 'name="confirmation"' not in shown.text
+
+
+def test_chosen_dead_letters_are_sent_to_the_topics_that_they_name(acting: Acting, log: Log) -> None:
+    ids = letters_of(acting)[:2]
+    shown = acting.check("resend-dead-letters", {"group": "b_cg", "id": ids})
+    assert "2 dead letters would be stored" in shown.text
+    done = acting.confirm("resend-dead-letters", shown)
+
+    assert "2 dead letters were sent again." in done.text
+    assert [message.topic for message in log.messages] == ["b_log", "b_log"]
+    assert {request.broker_name for request in log.asked} == {"broker-a"}
+
+
+def test_a_message_that_is_no_dead_letter_of_the_group_is_not_chosen(acting: Acting, log: Log) -> None:
+    other = acting.get_json("/?mode=key&topic=b_log&key=bk3_3").json["answer"]["messages"][0]["offsetMsgId"]
+
+    for fields in ({"group": "b_cg", "id": other}, {"group": "g", "id": letters_of(acting)[0]}):
+        answer = acting.check("resend-dead-letters", fields)
+        assert answer.status == 400
+        assert "no dead letter of" in answer.text
+    assert acting.check("resend-dead-letters", {"group": "b_cg", "id": ["A" * 32] * 99}).status == 400
+
+
+def test_all_dead_letters_are_exported_as_lines_and_as_cells(acting: Acting, records) -> None:
+    letters = [record for record in records if record.topic == "%DLQ%b_cg"]
+    lines = acting.get("/groups/b_cg/dead-letters/export?as=jsonl")
+    table = acting.get("/groups/b_cg/dead-letters/export?as=csv")
+
+    rows = [json.loads(line) for line in lines.text.splitlines()]
+    assert len(rows) == len(letters) > 0
+    assert {row["body"].encode() if "body" in row else None for row in rows} <= {each.body for each in letters} | {None}
+    assert {row["origin_topic"] for row in rows} == {"b_log"}
+    import csv
+
+    cells = list(csv.DictReader(io.StringIO(table.text)))
+    assert [cell["offset_msg_id"] for cell in cells] == [row["offset_msg_id"] for row in rows]
+    assert lines.headers["content-disposition"] == 'attachment; filename="dead-letters.jsonl"'
+    assert "sandbox" in lines.headers["content-security-policy"]
+    assert acting.get("/groups/b_cg/dead-letters/export?as=xml").status == 400
+
+
+def test_chosen_dead_letters_are_exported_alone(acting: Acting) -> None:
+    wanted = letters_of(acting)[:1]
+    path = "/groups/b_cg/dead-letters/export"
+    answer = acting.post(path, f"as=jsonl&id={wanted[0]}".encode(), cookie=acting.cookie)
+
+    assert [json.loads(line)["offset_msg_id"] for line in answer.text.splitlines()] == wanted
+    assert acting.post(path, b"as=jsonl", cookie=acting.cookie).status == 400
+    assert acting.post(path, b"as=jsonl&id=x", cookie=acting.cookie, origin="http://evil.example").status == 403
+
+
+def test_a_group_is_moved_after_its_queues_were_shown(acting: Acting, shard) -> None:
+    fields = {"group": "g", "topic": "b_log", "to": "latest"}
+    before = positions_of(acting)
+    shown = acting.check("reset-offset", fields)
+    assert "The group would be moved, queue by queue:" in shown.text
+    assert "Messages that it does not get" in shown.text
+    assert positions_of(acting) == before
+
+    done = acting.confirm("reset-offset", shown)
+
+    assert "The group was moved." in done.text
+
+
+def positions_of(acting: Acting) -> dict[int, str]:
+    queues = acting.get_json("/groups/g").json["answer"]["queues"]
+    return {each.get("queueId", 0): each["consumerOffset"] for each in queues if each["topic"] == "b_log"}
+
+
+@pytest.mark.parametrize(("to", "field"), [("time", "time is empty"), ("offset", "offset is empty")])
+def test_a_move_without_its_place_is_refused(acting: Acting, to: str, field: str) -> None:
+    answer = acting.check("reset-offset", {"group": "g", "topic": "b_log", "to": to})
+
+    assert answer.status == 400
+    assert field in answer.text
+
+
+def test_a_group_shows_what_of_its_settings_would_change(acting: Acting) -> None:
+    shown = acting.check("update-group", {"group": "g", "attempts": "5", "consume": "no"})
+
+    text = Tags(shown.text).text
+    assert "3 → 5" in text
+    assert "yes → no" in text
+    assert "Nothing would change." in acting.check("update-group", {"group": "g", "attempts": "3"}).text
+    assert re.search('name="confirmation"', acting.check("update-group", {"group": "new"}).text)
