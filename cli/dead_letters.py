@@ -1,6 +1,11 @@
-"""`reput dlq list|resend`: the dead letters of a consumer group."""
+"""`reput dlq list|resend|export|drop`: the dead letters of a consumer group."""
 
+import contextlib
+import enum
+import pathlib
+import sys
 import time
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +15,7 @@ from cli.exits import PARTIAL_OR_BUILDING, Exit, warn
 from cli.options import OutputFormat
 
 if TYPE_CHECKING:
-    from reput_client import Message, ResentDeadLetter
+    from reput_client import Message, QueryClient, ResentDeadLetter
 
 TIMEOUT_SECONDS = 30.0
 LIST_MAX_DEFAULT = 64
@@ -21,6 +26,16 @@ DROPPED_FIRST = ("broker_name", "reconsume_times", "unique_key", "topic")
 RESENT_COLUMNS = ["offset_msg_id", "topic", "new_offset_msg_id"]
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
+Ids = Annotated[
+    list[str] | None, typer.Option("--id", metavar="ID", help="Only this one, by its offsetMsgId; may be repeated.")
+]
+
+
+class Form(enum.StrEnum):
+    """The form of an exported file."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
 
 
 def list_letters(
@@ -67,6 +82,7 @@ def resend(
     begin: Annotated[str | None, typer.Option("--beginTimestamp", "-b", help="Stored at or after this.")] = None,
     end: Annotated[str | None, typer.Option("--endTimestamp", "-e", help="Stored at or before this.")] = None,
     max_messages: Annotated[int | None, typer.Option("--maxNum", "-m", min=1, help="At most this many.")] = None,
+    ids: Ids = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
@@ -83,6 +99,10 @@ def resend(
 
     if tags and sql:
         usage_error("give --tags or --sql, not both")
+    if ids:
+        if tags or sql or begin or end:
+            usage_error("give --id, or what the dead letters match, not both")
+        return _resend_chosen(name, ids, output, address, timeout, dry_run=dry_run)
     now = time.time_ns() // 1_000_000
     first, last = parse_limit(begin, now, is_end=False), parse_limit(end, now, is_end=True)
     rows: list[dict[str, Any]] = []
@@ -113,6 +133,135 @@ def resend(
     return Exit.FOUND if rows else Exit.NOTHING_FOUND
 
 
+def export(
+    *,
+    name: Name,
+    out: Annotated[pathlib.Path, typer.Option("--out", help="The file to write; - is stdout.")],
+    form: Annotated[Form, typer.Option("--as", help="The form of the file.")] = Form.JSONL,
+    ids: Ids = None,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Write the dead letters of a group with their bodies to a file, in each queue oldest first. Exit 1 when there is none."""
+    from cli.client import query_client
+    from cli.exits import usage_error
+    from console.parts.letters_file import head_of, line_of
+
+    partial: list[str] = []
+    count = 0
+    with query_client(address, timeout) as client:
+        letters = _chosen(client, name, ids) if ids else _letters(client, name, partial)
+        try:
+            with contextlib.nullcontext(sys.stdout) if str(out) == "-" else out.open("w", encoding="utf-8") as file:
+                file.write(head_of(form).decode())
+                for letter in letters:
+                    file.write(line_of(_file_row(letter), form).decode())
+                    count += 1
+        except OSError as error:
+            usage_error(f"{out} cannot be written: {error.strerror}")
+    if partial:
+        warn(PARTIAL_OR_BUILDING)
+        return Exit.PARTIAL
+    return Exit.FOUND if count else Exit.NOTHING_FOUND
+
+
+def drop(
+    *,
+    name: Name,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Drop all dead letters of a group, for good; by id they are found until retention removes them. Exit 1: there is none."""
+    from cli.client import admin_client, query_client
+    from cli.printing import print_rows
+
+    with query_client(address, timeout) as client:
+        count = client.consumer_group(name).dead_letter_count
+    if count and not dry_run:
+        with admin_client(address, timeout) as admin:
+            admin.delete_topic(f"%DLQ%{name}")
+    rows = [{"consumer_group": name, "dead_letter_count": count}] if count else []
+    columns = ["consumer_group", "dead_letter_count"]
+    print_rows("dropped", rows, columns, output, {"dry_run": dry_run}, empty="the group has no dead letter")
+    return Exit.FOUND if rows else Exit.NOTHING_FOUND
+
+
+def _letters(client: "QueryClient", name: str, partial: list[str]) -> "Iterator[Message]":
+    """The dead letters of a group with their bodies; adds to `partial` when some may be missing."""
+    from reput_client import Completeness
+
+    topic = f"%DLQ%{name}"
+    topics = client.topics(topic=topic)
+    queues = [queue for each in topics for queue in each.queues]
+    if topics.completeness is Completeness.PARTIAL:
+        partial.append(topic)
+    for queue in queues:
+        letters = client.by_offset(topic, queue.queue_id, queue.min_offset, queue.broker_name)
+        yield from letters
+        if letters.completeness is Completeness.PARTIAL:
+            partial.append(topic)
+    if not queues and not partial:
+        client.consumer_group(name)  # a group that there is not has no dead letters either, and is an error
+
+
+def _chosen(client: "QueryClient", name: str, ids: Sequence[str]) -> "Iterator[Message]":
+    """The dead letters with these ids, with their bodies; CliError for one that is not of the group."""
+    from cli.exits import usage_error
+
+    for offset_msg_id in ids:
+        letter = client.with_body(client.by_id(offset_msg_id))
+        if letter.topic != f"%DLQ%{name}":
+            usage_error(f"{offset_msg_id} is a message of {letter.topic!r}, no dead letter of {name!r}")
+        yield letter
+
+
+def _resend_chosen(
+    name: str, ids: Sequence[str], output: OutputFormat, address: str, timeout: float, *, dry_run: bool
+) -> int:
+    from cli.client import append_client, query_client
+    from cli.exits import usage_error
+    from cli.printing import print_rows
+    from reput_client import NewMessage
+    from services.message_copy import copied_properties, origin_topic_of
+
+    with query_client(address, timeout) as client:
+        letters = list(_chosen(client, name, list(dict.fromkeys(ids))))  # all are checked before the first is sent
+    rows: list[dict[str, Any]] = []
+    try:
+        with append_client(address, timeout) as appends:
+            for letter in letters:
+                row = {"offset_msg_id": letter.offset_msg_id, "topic": origin_topic_of(letter), "new_offset_msg_id": ""}
+                if row["topic"] and not dry_run:
+                    message = NewMessage(
+                        row["topic"],
+                        letter.body,
+                        keys=letter.keys,
+                        tags=letter.tags,
+                        properties=copied_properties(letter.properties),
+                        flag=letter.flag,
+                    )
+                    row["new_offset_msg_id"] = appends.append([message])[0].offset_msg_id
+                rows.append(row)
+    except ValueError as error:
+        usage_error(f"a dead letter cannot be sent: {error}")
+    finally:  # also after a failure: these were sent
+        print_rows("resent", rows, RESENT_COLUMNS, output, {"dry_run": dry_run}, empty="no dead letter is sent")
+    unsent = [row["offset_msg_id"] for row in rows if not row["topic"]]
+    if unsent:
+        warn(f"not sent, because they do not say where they come from: {', '.join(unsent)}")
+    return Exit.FOUND
+
+
+def _file_row(letter: "Message") -> dict[str, Any]:
+    from cli.times import iso_text
+    from console.parts.letters_file import row_of
+    from services.message_copy import origin_topic_of
+
+    return row_of(letter, letter.body, iso_text(letter.store_time), origin_topic_of(letter))
+
+
 def _resent_row(resent: "ResentDeadLetter") -> dict[str, Any]:
     return {
         "offset_msg_id": resent.offset_msg_id,
@@ -123,11 +272,11 @@ def _resent_row(resent: "ResentDeadLetter") -> dict[str, Any]:
 
 def _row(letter: "Message") -> dict[str, Any]:
     from cli.times import iso_text
+    from services.message_copy import origin_topic_of
 
-    properties = letter.properties
     return {
         "store_time": iso_text(letter.store_time),
-        "topic": properties.get("DLQ_ORIGIN_TOPIC") or properties.get("RETRY_TOPIC") or "",
+        "topic": origin_topic_of(letter),
         "unique_key": letter.unique_key,
         "keys": list(letter.keys),
         "reconsume_times": letter.reconsume_times,

@@ -315,6 +315,8 @@ def total_row(
     } | of_lite
 
 
+# RocketMQ's delay level of a message that is given again: 1 second.
+SOON_LEVEL = 1
 RESET_COLUMNS = ["broker_name", "queue_id", "before", "after"]
 
 Name = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
@@ -467,6 +469,38 @@ def reset_offset(
     if rows and all(row["before"] is None for row in rows):
         warn(f"the group {group} had no position in {topic}: it {'would begin' if dry_run else 'begins'} here")
     return Exit.FOUND if rows else Exit.NOTHING_FOUND
+
+
+def redeliver(
+    *,
+    name: Name,
+    offset_msg_id: Annotated[str, typer.Argument(metavar="ID", help="offsetMsgId of the message.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    output: options.Output = OutputFormat.TABLE,
+    address: options.Address = options.DEFAULT_ADDRESS,
+    timeout: options.Timeout = TIMEOUT_SECONDS,
+) -> int:
+    """Deliver one message again to one group, within a second or two; no other gets it. Exit 1 when it cannot come."""
+    from cli.client import query_client
+    from cli.printing import print_rows
+    from reput_client import MessageQueue, SendBackOutcome
+
+    with query_client(address, timeout) as client:
+        message = client.by_id(offset_msg_id)
+        client.consumer_group(name)  # sending back makes a group that there is not
+        outcome = None
+        if not dry_run:
+            queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
+            (outcome,) = client.send_back(name, queue, [message.queue_offset], SOON_LEVEL)
+    row = {
+        "consumer_group": name,
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "outcome": "" if outcome is None else outcome.name,
+    }
+    print_rows("redelivered", [row], list(row), output, {"dry_run": dry_run})
+    return Exit.FOUND if outcome in (None, SendBackOutcome.OK) else Exit.NOTHING_FOUND
 
 
 def group_row(group: "ConsumerGroup") -> dict[str, Any]:

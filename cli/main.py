@@ -29,6 +29,7 @@ VERBS = {
     "lite": ("cli.lite", "lite"),
     "top": ("cli.top", "top"),
     "reset-offset": ("cli.groups", "reset_offset"),
+    "redeliver": ("cli.groups", "redeliver"),
     "tail": ("cli.tail", "tail"),
     "consume": ("cli.consume", "consume"),
     "consumerProgress": ("cli.mqadmin.administration", "consumer_progress"),
@@ -87,6 +88,8 @@ CONSUMER_GROUP_VERBS = {
 DEAD_LETTER_VERBS = {
     "list": ("cli.dead_letters", "list_letters"),
     "resend": ("cli.dead_letters", "resend"),
+    "export": ("cli.dead_letters", "export"),
+    "drop": ("cli.dead_letters", "drop"),
 }
 # The same for `reput context NAME`.
 CONTEXT_VERBS = {
@@ -109,7 +112,7 @@ GROUPS = {
     "group": ("Change and delete consumer groups.", CONSUMER_GROUP_VERBS),
     "context": ("Names for gateways, with their certificates and credentials.", CONTEXT_VERBS),
     "user": ("Users of RocketMQ's clients, in the access file of a gateway.", USER_VERBS),
-    "dlq": ("List and resend the dead letters of a consumer group.", DEAD_LETTER_VERBS),
+    "dlq": ("List, resend, export and drop the dead letters of a consumer group.", DEAD_LETTER_VERBS),
 }
 
 

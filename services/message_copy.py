@@ -4,6 +4,7 @@ Dead letters that are sent again, copies that an operator sends, and RocketMQ's 
 """
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from reput.message.v1.message_pb2 import NewMessage, StoredMessage
 from store.errors import InvalidMessageError
@@ -45,7 +46,15 @@ LEFT_OUT = (SYSTEM_PROPERTIES - {SHARDING_KEY, PRIORITY, LITE_TOPIC, TRACE_CONTE
 }
 
 
-def origin_topic_of(message: StoredMessage) -> str:
+class HasProperties(Protocol):
+    """A StoredMessage, or a message of `reput_client`."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Its properties."""
+
+
+def origin_topic_of(message: HasProperties) -> str:
     """The topic that a dead letter or a retry says it comes from, RocketMQ's or ours; empty: it does not say."""
     properties = message.properties
     return properties.get(DLQ_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC) or ""

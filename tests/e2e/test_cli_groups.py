@@ -13,7 +13,7 @@ from cli.main import main
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack, new_message
-from tests.support.waiting import WAIT_SECONDS_MAX
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 TOPIC = "Verbs"
 
@@ -231,3 +231,66 @@ def test_track_shows_a_line_for_each_group_by_key_and_by_id(stack: HostedStack) 
     assert by_id == by_key
     assert run(stack, "track", "-t", TOPIC, "-i", "no-such").returncode == 1
     assert run(stack, "track").returncode == 2
+
+
+def dead_letters_of(stack: HostedStack, group: str, count: int) -> list[str]:
+    """Send so many messages, send them back as dead letters of a group, and list their ids."""
+    messages = [
+        new_message(TOPIC, b"dead \xff %d" % each, queue_id=0, unique_key=f"{group}-{each}") for each in range(count)
+    ]
+    results = stack.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages)).results
+    stack.wait_until_built()
+    request = pb.SendBackMessagesRequest(
+        consumer_group=group, topic=TOPIC, queue_offsets=[each.queue_offset for each in results], delay_level=-1
+    )
+    stack.gateway.SendBackMessages(request)
+    stack.wait_until_built()
+    return [row["offset_msg_id"] for row in answer(stack, "dlq", "list", group)["dead_letters"]]
+
+
+def test_chosen_dead_letters_are_sent_again_exported_and_all_are_dropped(stack: HostedStack, tmp_path) -> None:
+    ids = dead_letters_of(stack, "choosy", 3)
+    assert len(ids) == 3
+
+    dry = answer(stack, "dlq", "resend", "choosy", "--id", ids[1], "--dry-run")
+    assert [(row["offset_msg_id"], row["topic"], row["new_offset_msg_id"]) for row in dry["resent"]] == [
+        (ids[1], TOPIC, "")
+    ]
+    sent = answer(stack, "dlq", "resend", "choosy", "--id", ids[1])["resent"]
+    new = stack.gateway.QueryMessageById(pb.QueryMessageByIdRequest(offset_msg_id=sent[0]["new_offset_msg_id"])).message
+    assert (new.topic, new.body) == (TOPIC, b"dead \xff 1")
+    assert run(stack, "dlq", "resend", "choosy", "--id", sent[0]["new_offset_msg_id"]).returncode == 2
+
+    for form, ids_of in (
+        ("jsonl", lambda text: [json.loads(line)["offset_msg_id"] for line in text.splitlines()]),
+        ("csv", lambda text: [line.partition(",")[0] for line in text.splitlines()[1:]]),
+    ):
+        path = tmp_path / f"letters.{form}"
+        assert run(stack, "dlq", "export", "choosy", "--as", form, "--out", str(path)).returncode == 0
+        assert ids_of(path.read_text(encoding="utf-8")) == ids
+    assert run(stack, "dlq", "export", "nobody", "--out", "-").returncode == 1
+
+    assert answer(stack, "dlq", "drop", "choosy", "--dry-run")["dropped"][0]["dead_letter_count"] == 3
+    assert len(answer(stack, "dlq", "list", "choosy")["dead_letters"]) == 3
+    assert answer(stack, "dlq", "drop", "choosy")["dropped"][0]["dead_letter_count"] == 3
+    wait_until(lambda: run(stack, "dlq", "list", "choosy").returncode == 1, "the dead letters are dropped")
+    assert run(stack, "dlq", "drop", "choosy").returncode == 1
+    assert run(stack, "queryMsgById", "-i", ids[0]).returncode == 0
+
+
+def test_a_message_is_delivered_again_to_the_one_group_that_was_named(stack: HostedStack) -> None:
+    for group in ("again", "other"):
+        assert run(stack, "consume", "-t", TOPIC, "-g", group, "--until-end").returncode in (0, 1)
+    found = stack.gateway.QueryMessageByUniqueKey(pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key="k-2"))
+    offset_msg_id = found.messages[0].offset_msg_id
+
+    assert answer(stack, "redeliver", "again", offset_msg_id, "--dry-run")["redelivered"][0]["outcome"] == ""
+    assert answer(stack, "redeliver", "again", offset_msg_id)["redelivered"][0]["outcome"] == "OK"
+    assert run(stack, "redeliver", "no-such-group", offset_msg_id).returncode == 1
+
+    def retries(group: str) -> int:
+        topics = stack.gateway.ListTopics(pb.ListTopicsRequest(topic=f"%RETRY%{group}")).topics
+        return sum(queue.max_offset for topic in topics for queue in topic.queues)
+
+    wait_until(lambda: retries("again") == 1, "the message comes again")
+    assert retries("other") == 0

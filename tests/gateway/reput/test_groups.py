@@ -13,11 +13,12 @@ from gateway.ports.chain import Concern, MethodTable
 from gateway.ports.groups import LIST_GROUPS, TRACK
 from gateway.ports.shards import Shards
 from gateway.queries.page import PAGE_BYTES_MAX, PageTokens
-from gateway.reput.groups import _fitting, new_message
+from gateway.reput.groups import _fitting
 from gateway.shards.remote import serve_consumer
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
+from services.message_copy import new_message
 from store.errors import InvalidArgumentError, InvalidPageTokenError
 from store.format.properties import PRIORITY, RETRY_TOPIC
 from tests.gateway.groups.memory_groups import MemoryGroups, group_settings
@@ -139,4 +140,4 @@ def test_pages_of_a_service_that_knows_none_are_cut_by_the_gateway(deadline):
 def test_one_dead_letter_whose_priority_is_no_number_ended_the_resending_of_all_behind_it(said, kept):
     """RocketMQ's brokers keep what a producer wrote; the log refuses it as a property of a new message."""
     letter = StoredMessage(topic="%DLQ%g", body=b"x", properties={PRIORITY: said, RETRY_TOPIC: "Orders"})
-    assert new_message(letter).properties.get(PRIORITY) == kept
+    assert new_message(letter, "Orders").properties.get(PRIORITY) == kept
