@@ -3,8 +3,9 @@
     python -m cli.demo_traffic HOST:PORT
 
 Once, in a store that has just got the samples: the group `invoicing`, which is behind; the group `shipping`, with retries and a
-dead letter; messages that wait. Then, as long as the process that started it lives: messages on `SampleVisits` in waves, a
-consumer of the group `sample-visit-counter` that is behind when they are high, a reminder for later, and an open transaction.
+dead letter; messages that wait; a trace. Then, as long as the process that started it lives: messages on `SampleVisits` in
+waves, a consumer of the group `sample-visit-counter` that is behind when they are high, a reminder for later, and an open
+transaction.
 
 The store grows by some 0.2 MB a minute, and not without end: after `MESSAGE_COUNT_MAX` messages nothing more is sent.
 """
@@ -19,7 +20,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from store.format.topic import RETRY_PREFIX
+from store.format.message_trace import ENTRY_END, FIELD_END
+from store.format.topic import RETRY_PREFIX, TRACE_TOPIC
 
 if TYPE_CHECKING:
     from reput_client import Consumer, HalfMessage, NewMessage, QueryClient, TransactionProducer
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 VISITS = "SampleVisits"
 REMINDERS = "SampleReminders"
 ORDERS = "Orders"
+TRACED_KEY = "order-1001"
 VISIT_GROUP = "sample-visit-counter"
 BEHIND_GROUP, RETRYING_GROUP = "invoicing", "shipping"
 # Some 9 hours; with the records of their delivery about 100 MB.
@@ -66,8 +69,26 @@ def prepare(client: "QueryClient", producer: "TransactionProducer") -> None:
         # As a consumer that saw its retry topic: what comes there waits for it.
         retries = QueuePosition(f"{RETRY_PREFIX}{RETRYING_GROUP}", 0, 0, queues[0].broker_name)
         client.commit_offsets(RETRYING_GROUP, [retries])
+        _trace(client, producer)
     for number in range(1, REMINDERS_AT_FIRST + 1):
         _remind(producer, timedelta(seconds=REMINDER_AFTER_SECONDS * number))
+
+
+def _trace(client: "QueryClient", producer: "TransactionProducer") -> None:
+    """What a producer and a consumer with tracing on would have told of the order that the demonstration shows."""
+    from reput_client import NewMessage
+
+    for message in client.by_key(ORDERS, TRACED_KEY):
+        sent_millis = round(message.store_time.timestamp() * 1000) - 4
+        keys = [message.unique_key, TRACED_KEY]
+        place = ("127.0.0.1:10911", len(message.stored_body), 4, 0, message.offset_msg_id, "true")
+        entries = [
+            ("Pub", sent_millis, "", "checkout", ORDERS, message.unique_key, message.tags, TRACED_KEY, *place),
+            ("SubBefore", sent_millis + 9, "", RETRYING_GROUP, "R1", message.unique_key, 0, TRACED_KEY),
+            ("SubAfter", "R1", message.unique_key, 31, "true", TRACED_KEY, 0, sent_millis + 40, RETRYING_GROUP),
+        ]
+        body = b"".join(FIELD_END.join(str(field).encode() for field in entry) + ENTRY_END for entry in entries)
+        producer.append([NewMessage(TRACE_TOPIC, body, keys)])
 
 
 def _remind(producer: "TransactionProducer", after: timedelta) -> None:

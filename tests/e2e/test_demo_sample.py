@@ -3,7 +3,17 @@
 from pathlib import Path
 
 from cli.demo import _load_samples, _show
-from cli.demo_traffic import BEHIND_GROUP, ORDERS, REMINDERS, RETRYING_GROUP, VISIT_GROUP, VISITS, Traffic, prepare
+from cli.demo_traffic import (
+    BEHIND_GROUP,
+    ORDERS,
+    REMINDERS,
+    RETRYING_GROUP,
+    TRACED_KEY,
+    VISIT_GROUP,
+    VISITS,
+    Traffic,
+    prepare,
+)
 from reput_client import Consumer, QueryClient, TransactionProducer
 from tests.support.stack import hosted_stack
 from tests.support.waiting import wait_until
@@ -37,4 +47,12 @@ def test_the_sample_has_something_for_every_page_and_is_known_again(tmp_path: Pa
             assert client.consumer_group(RETRYING_GROUP).dead_letter_count == 1
             assert {each.topic for each in client.scheduled_messages()} == {REMINDERS}
             assert [each.topic for each in client.pending_transactions()] == ["Payments"]
+            (order,) = [each for each in client.by_key(ORDERS, TRACED_KEY) if each.tags == "created"]
+            told = client.track(order.offset_msg_id, with_traces=True).traces
+            assert told is not None
+            assert [(each.kind.name, each.group) for each in told.events] == [
+                ("SEND", "checkout"),
+                ("CONSUME", RETRYING_GROUP),
+            ]
+            assert told.damaged_count == 0
         assert _show(stack.background._stack, read_only=False)  # so that its traffic goes on
