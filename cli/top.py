@@ -442,7 +442,7 @@ def table_lines(
     begin = min(max(place - room + 1, 0), max(len(rows) - room, 0))
     for row in rows[begin : begin + room]:
         cells = [f"{column.write(value):>{column.width}}" for column, value in zip(columns[1:], row[1:], strict=True)]
-        line = _fit(_fit(one_line(row[0]), first) + "".join(cells), width)
+        line = _fit(_fit(row[0], first) + "".join(cells), width)
         lines.append(_text(line, "reverse" if chosen and row[0] == chosen else ""))
     if not rows and height != 1:
         lines.append(_text("none", "dim"))
