@@ -31,9 +31,13 @@ class HeldMessage:
         attempt: which delivery this is; a local retry counts too.
         outcome: the future of its acknowledgement or return; None until the program has decided.
         is_gone: the cache does not hold it any more.
+        trace: what its trace began with; None: none did.
+        handler_raised: whether its handler raised an error.
     """
 
-    __slots__ = ("attempt", "ends_at", "is_gone", "message", "outcome", "receipt_handle", "target")
+    __slots__ = (
+        *("attempt", "ends_at", "handler_raised", "is_gone", "message", "outcome", "receipt_handle", "target", "trace"),
+    )
 
     def __init__(self, message: ReceivedMessage, receipt_handle: str, target: str, ends_at: float) -> None:
         self.message = message
@@ -43,6 +47,8 @@ class HeldMessage:
         self.attempt = message.delivery_attempt
         self.outcome: Any = None
         self.is_gone = False
+        self.trace: tuple[str, int] | None = None
+        self.handler_raised = False
 
     @property
     def was_tried(self) -> bool:

@@ -20,6 +20,7 @@ from reput_client.consuming.subscription import Subscriptions
 from reput_client.consuming.threads import ThreadTransport, close_at_exit
 from reput_client.errors import ReputClientError
 from reput_client.security import ClientSecurity
+from reput_client.tracing import LoopTracing, ThreadTracing
 
 Outcome = TypeVar("Outcome")
 
@@ -64,6 +65,7 @@ class Delivery(Generic[Outcome]):
             "the handler failed for message %s of %s at attempt %d: %r",
             *(message.message_id, message.topic, self.delivery_attempt, error),
         )
+        self._held.handler_raised = True
         self.nack()
 
     def __repr__(self) -> str:
@@ -121,6 +123,10 @@ class Consumer:
             self._transport, target, consumer_group, subscriptions or {}, self.settings, self.client_id
         )
         self._transport.check(target)
+        self._tracing: ThreadTracing | None = None
+        if self.settings.trace:
+            self._tracing = ThreadTracing.of(target, None, security, self.settings, consumer_group)
+            self._core.tracer = self._tracing.writer
         self._changed = self._transport.changed
         self._workers: set[threading.Thread] = set()
         self._program_end: BaseException | None = None
@@ -205,6 +211,8 @@ class Consumer:
             self._changed.wait_for(lambda: self._core.is_terminated, call_seconds)
             self._changed.notify_all()
         self._transport.close()
+        if self._tracing is not None:
+            self._tracing.close()
 
     def _work(self, handler: Callable[[ReceivedMessage], object]) -> None:
         try:
@@ -275,10 +283,20 @@ class AsyncConsumer:
             self._transport, target, consumer_group, subscriptions or {}, self.settings, self.client_id
         )
         self._workers: set[asyncio.Task[None]] = set()
+        self._security = security
+        self._tracing: LoopTracing | None = None
+
+    def _start(self) -> None:
+        """Begin to consume, once. A channel of grpc's belongs to the event loop that runs when it is made."""
+        if self.settings.trace and self._tracing is None:
+            group = self._core.consumer_group
+            self._tracing = LoopTracing.of(self.target, None, self._security, self.settings, group)
+            self._core.tracer = self._tracing.writer
+        self._core.start()
 
     async def take(self, timeout_seconds: float | None = None) -> "Delivery[asyncio.Future[None]] | None":
         """See `Consumer.take`."""
-        self._core.start()
+        self._start()
         ends_at = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
         with self._core.asking():
             while True:
@@ -302,7 +320,7 @@ class AsyncConsumer:
         """Give each message to a coroutine function; see `Consumer.run`. Cancelling it cancels the handlers."""
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}: 1 or more is possible")
-        self._core.start()
+        self._start()
         workers = [asyncio.create_task(self._work(handler)) for _ in range(concurrency)]
         self._workers.update(workers)
         for worker in workers:
@@ -331,6 +349,8 @@ class AsyncConsumer:
         await self._transport.wait_for(lambda: self._core.is_terminated, call_seconds)
         self._transport.wake()
         await self._transport.close()
+        if self._tracing is not None:
+            await self._tracing.close()
 
     async def _work(self, handler: Callable[[ReceivedMessage], Awaitable[object]]) -> None:
         try:

@@ -17,6 +17,7 @@ from reput_client.consuming.settling import Ending, Order, Settler
 from reput_client.consuming.subscription import Member, Subscriptions, checked, endpoints_of, target_of
 from reput_client.consuming.transport import Transport
 from reput_client.errors import ConsumerClosedError, ReputClientError, is_worth_retrying
+from reput_client.tracing import ConsumeReturn, TraceWriter
 
 
 def new_client_id() -> str:
@@ -65,10 +66,16 @@ class ConsumerCore:
         self._pollers: dict[tuple[str, str], Poller] = {}
         self._stopped_pollers: list[Poller] = []
         self._is_agreed = False
+        self.tracer: TraceWriter | None = None
         self.failure: ReputClientError | None = None
         self.is_started = False
         self.is_closing = False
         self.is_closed = False
+
+    @property
+    def consumer_group(self) -> str:
+        """The group."""
+        return self._member.consumer_group
 
     # -- beginning
 
@@ -222,6 +229,9 @@ class ConsumerCore:
         held = self.cache.take(self.transport.now())
         if held is not None:
             self._pace.given(self.transport.now())
+            if self.tracer is not None:
+                message = held.message
+                held.trace = self.tracer.began(message.message_id, message.keys, held.attempt - 1)
         if self.cache.count < before or self._pace.ahead_count:
             self._poll_all()  # messages whose time was over have left room, and one that was fetched ahead is gone
         return held
@@ -230,12 +240,20 @@ class ConsumerCore:
         """When a message may come without a `wake`; None: never. The lock is held."""
         return self.cache.next_time()
 
+    def _told(self, held: HeldMessage, code: ConsumeReturn) -> None:
+        """Tell how the program ended with a message, once."""
+        if self.tracer is not None and held.trace is not None and held.outcome is None:
+            begin, held.trace = held.trace, None
+            self.tracer.ended(begin, held.message.message_id, held.message.keys, code)
+
     def ack(self, held: HeldMessage) -> Any:
         """Say that a message is consumed; the future of that."""
+        self._told(held, ConsumeReturn.SUCCESS)
         return self._settle(held, lambda: Order(held, Ending.ACK))
 
     def dead(self, held: HeldMessage) -> Any:
         """Move a message to the dead letters of its group; the future of that."""
+        self._told(held, ConsumeReturn.FAILED)
         return self._settle(held, lambda: Order(held, Ending.DEAD, max_attempts=self.agreed.delivery_attempts_max))
 
     def nack(self, held: HeldMessage, seconds: float | None) -> Any:
@@ -244,6 +262,7 @@ class ConsumerCore:
         It comes again after `seconds`, or the group's pause. In a FIFO group it waits here, and its message group with it,
         until it has had all its attempts and becomes a dead letter.
         """
+        self._told(held, ConsumeReturn.EXCEPTION if held.handler_raised else ConsumeReturn.FAILED)
         with self.transport.lock:
             pause = self.agreed.pause_seconds(held.attempt) if seconds is None else max(0.0, seconds)
             if not self.cache.fifo:

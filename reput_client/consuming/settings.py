@@ -8,6 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput_client.consuming.cache import AHEAD_COUNT_MAX
+from reput_client.producing.settings import TRACE_TOPIC
 from reput_client.retry import RetryPolicy
 
 # RocketMQ's pullThresholdForQueue, pullThresholdSizeForQueue (MiB) and consumeConcurrentlyMaxSpan.
@@ -41,6 +42,9 @@ class ConsumerSettings:
         retry: pauses between attempts. Only the pauses count: polls are tried until the consumer is closed, acknowledgements
             until the message's time is over.
         close_seconds_max: how long `close` waits for handlers and acknowledgements.
+        trace: tell of each message that the program gets, and of what it says of it, in RocketMQ's format. Traces never delay a
+            message; what there is no room for is dropped.
+        trace_topic: where traces go.
     """
 
     cache_count_max: int = CACHE_COUNT_MAX
@@ -55,6 +59,8 @@ class ConsumerSettings:
     settings_seconds: float = 300.0
     retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(pause_seconds_first=0.1, pause_seconds_max=5.0))
     close_seconds_max: float = 30.0
+    trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     def __post_init__(self) -> None:
         check(

@@ -32,6 +32,9 @@ from reput_client.errors import BatchDeliveryError, ReputClientError
 from reput_client.receipt import SendReceipt
 
 OnDelivery = Callable[[SendReceipt | None, ReputClientError | None], object]
+# Called when all messages of a call have their outcomes; the second one calls the first.
+OnOutcome = Callable[["Receipts | None", "BatchDeliveryError | None"], object]
+OnBatch = Callable[[OnOutcome, "Receipts | None", "BatchDeliveryError | None"], object]
 DoneCallback = Callable[[Future[SendReceipt]], object]
 # A slot, what to call, and with what: a future, or None for receipt and error.
 Listener = tuple[int, Callable[..., object], "DeliveryFuture | None"]

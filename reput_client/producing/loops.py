@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput_client.errors import ReputClientError
+from reput_client.errors import BufferFullError, ReputClientError
 from reput_client.producing.core import STREAM_METHOD, UNARY_METHOD, ProducerCore, Stream
-from reput_client.producing.futures import OnDelivery, Receipts, tell_batch, when_settled
+from reput_client.producing.futures import OnBatch, OnDelivery, Receipts, tell_batch, when_settled
 from reput_client.producing.outbox import taken_bytes
 from reput_client.producing.settings import MESSAGE_OVERHEAD_BYTES, ProducerSettings
 from reput_client.receipt import SendReceipt
@@ -55,13 +55,27 @@ class LoopSender:
         self._start()
         return future
 
-    async def send_all(self, wires: Sequence[bytes]) -> asyncio.Future[Receipts]:
-        """Take all of the messages, or none with an error as of `send`; returns the future of their outcome."""
+    def post(self, wire: bytes, on_delivery: OnDelivery) -> None:
+        """Take a message without waiting for room; BufferFullError when there is none, or the producer is closed."""
+        if not self.core.takes_at_once(len(wire) + MESSAGE_OVERHEAD_BYTES):
+            raise BufferFullError("there is no room for the message, or its producer is closed")
+        settlement, slot = self.core.add(wire, urgent=False)
+        settlement.listen(slot, on_delivery)
+        self._start()
+
+    async def send_all(self, wires: Sequence[bytes], told: OnBatch | None = None) -> asyncio.Future[Receipts]:
+        """Take all of the messages, or none with an error as of `send`; returns the future of their outcome.
+
+        Args:
+            wires: the bytes of the messages.
+            told: called with the outcome, and with what tells the future.
+        """
         size_bytes = taken_bytes(wires)
         if not self.core.takes_at_once(size_bytes):
             await self.core.wait_for_room(size_bytes, may_wait=True)
         future: asyncio.Future[Receipts] = asyncio.get_running_loop().create_future()
-        when_settled(self.core.add_all(wires), functools.partial(tell_batch, future))
+        tell = functools.partial(tell_batch, future)
+        when_settled(self.core.add_all(wires), tell if told is None else functools.partial(told, tell))
         self._start()
         return future
 

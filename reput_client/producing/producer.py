@@ -21,7 +21,7 @@ from reput_client.commands import Handle, recall_question, with_delay
 from reput_client.consuming.received_message import ReceivedMessage
 from reput_client.encoding import with_place
 from reput_client.errors import ProducerClosedError, ReputClientError
-from reput_client.producing.futures import OnDelivery, Receipts, tell_batch, when_settled
+from reput_client.producing.futures import OnBatch, OnDelivery, Receipts, tell_batch, when_settled
 from reput_client.producing.loops import LoopSender
 from reput_client.producing.messages import MessageEncoder, NewMessage
 from reput_client.producing.requests import TIMEOUT_SECONDS_DEFAULT, ask_for_reply, make_reply
@@ -31,6 +31,7 @@ from reput_client.producing.unique_key import UniqueKeyGenerator
 from reput_client.receipt import SendReceipt
 from reput_client.security import ClientSecurity
 from reput_client.threads_and_loops import run_blocking
+from reput_client.tracing import NORMAL, LoopTracing, ThreadTracing, message_type_of, read_again
 
 if TYPE_CHECKING:
     from reput_client.querying.message import Message
@@ -73,14 +74,19 @@ class Producer:
         **settings: Any,
     ) -> None:
         self._is_closed = True  # for __del__, should the next line fail
-        checked = ProducerSettings(**settings)
+        checked = self._settings = ProducerSettings(**settings)
         self.target = target
         self._encoder = MessageEncoder(UniqueKeyGenerator().create_ascii)
         opened = channel or open_channel(target, security)
         self._sender = ThreadSender(opened, checked, owns_channel=channel is None)
         self._calls = GatewayCalls(target, channel=opened)
+        self._tracing = (
+            ThreadTracing.of(target, channel, security, checked, checked.producer_group) if checked.trace else None
+        )
         self._is_closed = False
         _all.add(self._sender)
+        if self._tracing is not None:
+            _all.add(self._tracing.sender)
         _unclosed.add(self._sender)
 
     def send(
@@ -126,9 +132,13 @@ class Producer:
             InvalidMessageError: too large for any request.
         """
         properties = with_place(with_delay(properties, delay), priority, lite_topic)
+        keys = read_again(keys) if self._settings.trace else keys
         wire = self._encoder.encode(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
+        if self._tracing is not None:
+            kind = message_type_of(properties, delivery_time, delay_level)
+            on_delivery = self._tracing.writer.watch(topic, tags, keys, len(body), kind, on_delivery)
         return self._sender.send(wire, on_delivery, urgent=False)
 
     def send_oneway(
@@ -147,8 +157,11 @@ class Producer:
 
         It is sent, tried again and stored once as those of `send`; arguments and errors are the same.
         """
+        keys = read_again(keys) if self._settings.trace else keys
         wire = self._encoder.encode(topic, body, keys, tags, properties, queue_id, None, born_time, flag, None, 0)
-        self._sender.send(wire, None, urgent=False)
+        tracing = self._tracing
+        told = None if tracing is None else tracing.writer.watch(topic, tags, keys, len(body), NORMAL, None)
+        self._sender.send(wire, told, urgent=False)
 
     def send_and_wait(
         self,
@@ -176,10 +189,15 @@ class Producer:
             TimeoutError: not within `timeout_seconds`; it is tried further.
         """
         properties = with_place(with_delay(properties, delay), priority, lite_topic)
+        keys = read_again(keys) if self._settings.trace else keys
         wire = self._encoder.encode(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
-        return self._sender.send(wire, None, urgent=True).result(timeout_seconds)
+        told: OnDelivery | None = None
+        if self._tracing is not None:
+            kind = message_type_of(properties, delivery_time, delay_level)
+            told = self._tracing.writer.watch(topic, tags, keys, len(body), kind, None)
+        return self._sender.send(wire, told, urgent=True).result(timeout_seconds)
 
     def send_batch(self, messages: Iterable[NewMessage]) -> Future[Receipts]:
         """Send messages in one call; returns at once unless the buffer is full.
@@ -198,10 +216,14 @@ class Producer:
             ProducerClosedError: closed, or forked.
             InvalidMessageError, TypeError, ValueError: as `send`, for one of them; none is sent then.
         """
+        told: OnBatch | None = None
+        if self._tracing is not None:
+            messages = listed = list(messages)
+            told = self._tracing.writer.watch_all(listed)
         spans = self._sender.send_all(self._encoder.encode_all(messages))
         future: Future[Receipts] = Future()
         future.set_running_or_notify_cancel()
-        when_settled(spans, partial(tell_batch, future))
+        when_settled(spans, partial(tell_batch, future) if told is None else partial(told, partial(tell_batch, future)))
         return future
 
     def recall(self, handle: Handle) -> str:
@@ -258,6 +280,8 @@ class Producer:
         self._is_closed = True
         _unclosed.discard(self._sender)
         self._sender.close(timeout_seconds)
+        if self._tracing is not None:
+            self._tracing.close()
 
     def __enter__(self) -> "Producer":
         return self
@@ -311,6 +335,7 @@ class AsyncProducer:
         self._owns_channel = channel is None
         self._security = security
         self._encoder = MessageEncoder(UniqueKeyGenerator().create_ascii)
+        self._tracing: LoopTracing | None = None
 
     async def send(
         self,
@@ -336,10 +361,15 @@ class AsyncProducer:
         Arguments and errors are those of `Producer.send`; `on_delivery` is called from the event loop.
         """
         properties = with_place(with_delay(properties, delay), priority, lite_topic)
+        keys = read_again(keys) if self._settings.trace else keys
         wire = self._encoder.encode(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
-        return await self._started().send(wire, on_delivery, urgent=False)
+        sender = self._started()
+        if self._tracing is not None:
+            kind = message_type_of(properties, delivery_time, delay_level)
+            on_delivery = self._tracing.writer.watch(topic, tags, keys, len(body), kind, on_delivery)
+        return await sender.send(wire, on_delivery, urgent=False)
 
     async def send_oneway(
         self,
@@ -357,8 +387,13 @@ class AsyncProducer:
 
         It is sent, tried again and stored once as those of `send`; arguments and errors are the same.
         """
+        keys = read_again(keys) if self._settings.trace else keys
         wire = self._encoder.encode(topic, body, keys, tags, properties, queue_id, None, born_time, flag, None, 0)
-        await self._started().send(wire, _ignore, urgent=False)
+        sender = self._started()
+        told: OnDelivery = _ignore
+        if self._tracing is not None:
+            told = self._tracing.writer.watch(topic, tags, keys, len(body), NORMAL, _ignore)
+        await sender.send(wire, told, urgent=False)
 
     async def send_and_wait(
         self,
@@ -381,16 +416,27 @@ class AsyncProducer:
     ) -> SendReceipt:
         """See `Producer.send_and_wait`."""
         properties = with_place(with_delay(properties, delay), priority, lite_topic)
+        keys = read_again(keys) if self._settings.trace else keys
         wire = self._encoder.encode(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
-        future = await self._started().send(wire, None, urgent=True)
+        sender = self._started()
+        told: OnDelivery | None = None
+        if self._tracing is not None:
+            kind = message_type_of(properties, delivery_time, delay_level)
+            told = self._tracing.writer.watch(topic, tags, keys, len(body), kind, None)
+        future = await sender.send(wire, told, urgent=True)
         async with asyncio.timeout(timeout_seconds):
             return await asyncio.shield(future)
 
     async def send_batch(self, messages: Iterable[NewMessage]) -> asyncio.Future[Receipts]:
         """See `Producer.send_batch`; awaits only while the buffer is full."""
-        return await self._started().send_all(self._encoder.encode_all(messages))
+        sender = self._started()
+        told: OnBatch | None = None
+        if self._tracing is not None:
+            messages = listed = list(messages)
+            told = self._tracing.writer.watch_all(listed)
+        return await sender.send_all(self._encoder.encode_all(messages), told)
 
     async def recall(self, handle: Handle) -> str:
         """See `Producer.recall`."""
@@ -420,6 +466,8 @@ class AsyncProducer:
         self._is_closed = True
         if self._sender is not None:
             await self._sender.close(timeout_seconds)
+        if self._tracing is not None:
+            await self._tracing.close()
 
     async def __aenter__(self) -> "AsyncProducer":
         return self
@@ -457,6 +505,11 @@ class AsyncProducer:
             owns_channel = self._owns_channel
             channel = self._opened()
             self._sender = LoopSender(channel, self._settings, owns_channel=owns_channel)
+            if self._settings.trace:
+                given = None if owns_channel else channel
+                self._tracing = LoopTracing.of(
+                    self.target, given, self._security, self._settings, self._settings.producer_group
+                )
         return self._sender
 
 

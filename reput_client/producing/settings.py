@@ -8,6 +8,8 @@ from reput_client.retry import RetryPolicy
 # Of the service: a request holds 1 to 1,024 messages and 4 MiB of bodies.
 BATCH_COUNT_MAX = 1024
 BATCH_BYTES_MAX = 4 << 20
+# RocketMQ's.
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 # Bytes that a message takes here besides its own: its future, its entry, its place in lists.
 MESSAGE_OVERHEAD_BYTES = 1024
 
@@ -31,6 +33,10 @@ class ProducerSettings:
         retry: how often a request is tried and how long the pauses are.
         idle_seconds_max: a stream without messages for so long is closed: it keeps a place in the gateway.
         close_seconds_max: how long `close` waits for answers before the rest fails.
+        trace: tell of each stored message in RocketMQ's format, so that `reput track` and RocketMQ's tools show who sent it and
+            how long that took. Traces never fail or delay a send; what there is no room for is dropped.
+        trace_topic: where traces go.
+        producer_group: the name under which this producer is told of.
     """
 
     linger_millis: float = 5.0
@@ -45,6 +51,9 @@ class ProducerSettings:
     retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(attempt_count_max=200))
     idle_seconds_max: float = 10.0
     close_seconds_max: float = 120.0
+    trace: bool = False
+    trace_topic: str = TRACE_TOPIC
+    producer_group: str = "reput_client"
 
     def __post_init__(self) -> None:
         for name, minimum, maximum in (

@@ -1,0 +1,293 @@
+"""Traces that producers and consumers write: RocketMQ's format, limits, and that nothing waits for them or fails by them."""
+
+import asyncio
+import json
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1.message_pb2 import AppendResult, NewMessage
+from reput_client import (
+    AsyncConsumer,
+    AsyncProducer,
+    BufferFullError,
+    Consumer,
+    ConsumerSettings,
+    Producer,
+    QueryClient,
+    TraceKind,
+    TraceOutcome,
+    UnavailableError,
+)
+from reput_client import NewMessage as Sent
+from reput_client.producing.futures import OnDelivery
+from reput_client.receipt import SendReceipt
+from reput_client.tracing import (
+    BODY_BYTES_MAX,
+    DELAY,
+    ENTRY_COUNT_MAX,
+    KEYS_BYTES_MAX,
+    NORMAL,
+    PENDING_COUNT_MAX,
+    ConsumeReturn,
+    TraceWriter,
+    message_type_of,
+    store_host_of,
+)
+from store.format.message_trace import TraceEntry, decode_trace_body
+from store.format.message_trace import TraceKind as Kind
+from tests.support.stack import HostedStack, hosted_stack
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
+
+TRACES, KEY = "Traces", "7F0000010000000000000000000000AA"
+ID = "7F00000100002A9F0000000000000010"
+RECEIPT = SendReceipt(AppendResult(unique_key=KEY, offset_msg_id=ID))
+
+
+class Posts(list[tuple[NewMessage, OnDelivery]]):
+    """What a writer posts; each waits until it is answered."""
+
+    def __call__(self, wire: bytes, told: OnDelivery) -> None:
+        self.append((pb.AppendMessagesRequest.FromString(wire).messages[0], told))
+
+    def answer(self) -> None:
+        """The oldest one is stored."""
+        self.answered = self.pop(0)
+        self.answered[1](RECEIPT, None)
+
+
+def entries_of(message: NewMessage, unique_key: str = KEY) -> list[TraceEntry]:
+    found = decode_trace_body(message.body, unique_key, "", 10_000)
+    assert (found.damaged_count, found.is_cut) == (0, False)
+    return found.entries
+
+
+def writer(post: Callable[..., object], now: list[int] | None = None) -> TraceWriter:
+    clock = now or [1_000]
+    return TraceWriter(post, TRACES, "group", lambda: clock[0])
+
+
+def test_a_send_is_told_as_rocketmqs_client_tells_it() -> None:
+    posts, now = Posts(), [1_000]
+    told = writer(posts, now).watch("Orders", "TagA", ["k1", "k2"], 7, DELAY, None)
+    now[0] = 1_012
+    told(RECEIPT, None)
+    ((message, _),) = posts
+    assert (message.topic, list(message.keys)) == (TRACES, [KEY, "k1", "k2"])
+    fields = f"Pub|1000|DefaultRegion|group|Orders|{KEY}|TagA|k1 k2|127.0.0.1:10911|7|12|3|{ID}|true"
+    assert message.body == fields.replace("|", "\x01").encode() + b"\x02"
+    recorded = json.loads((pathlib.Path(__file__).parents[1] / "fixtures" / "traces.json").read_text())["5.5.0"]
+    of_java = [bytes.fromhex(body).split(b"\x02") for body in recorded["bodies"]]
+    (java,) = {entry.count(b"\x01") for body in of_java for entry in body if entry.startswith(b"Pub")}
+    assert java == fields.count("|")
+
+
+def test_a_consumption_is_told_as_rocketmqs_client_tells_it() -> None:
+    posts, now = Posts(), [1_000]
+    tracer = writer(posts, now)
+    begin = tracer.began(KEY, ["k1"], 2)
+    now[0] = 1_030
+    tracer.ended(begin, KEY, ["k1"], ConsumeReturn.EXCEPTION)
+    posts.answer()
+    ((after, _),) = posts
+    (before,), (end,) = entries_of(posts.answered[0]), entries_of(after)
+    assert (before.kind, before.time_millis, before.group, before.retry_count) == (
+        *(Kind.BEFORE_CONSUMING, 1_000, "group", 2),
+    )
+    assert (end.kind, end.time_millis, end.cost_millis, end.is_success, end.group) == (
+        *(Kind.AFTER_CONSUMING, 1_030, 30, False, "group"),
+    )
+    assert (end.request_id, end.consume_return) == (before.request_id, 2)
+    recorded = json.loads((pathlib.Path(__file__).parents[1] / "fixtures" / "traces.json").read_text())["5.5.0"]
+    of_java = [entry for body in recorded["bodies"] for entry in bytes.fromhex(body).split(b"\x02")]
+    for kind, message in ((b"SubBefore", posts.answered[0]), (b"SubAfter", after)):
+        assert {entry.count(b"\x01") for entry in of_java if entry.startswith(kind)} == {message.body.count(b"\x01")}
+
+
+def test_entries_that_come_while_a_message_is_under_way_share_the_next_one() -> None:
+    posts = Posts()
+    tracer = writer(posts)
+    for _ in range(ENTRY_COUNT_MAX + 3):
+        tracer.began(KEY, [], 0)
+    assert len(posts) == 1
+    posts.answer()
+    assert len(entries_of(posts[0][0])) == ENTRY_COUNT_MAX
+    posts.answer()
+    assert len(entries_of(posts[0][0])) == 2
+    posts.answer()
+    assert (len(posts), tracer.dropped_count) == (0, 0)
+
+
+def test_what_there_is_no_room_for_is_dropped_and_counted() -> None:
+    posts = Posts()
+    tracer = writer(posts)
+    for _ in range(PENDING_COUNT_MAX + 11):
+        tracer.began(KEY, [], 0)
+    assert (len(posts), tracer.dropped_count) == (1, 10)
+    idle = writer(posts)
+    idle.began("k" * BODY_BYTES_MAX, [], 0)
+    assert (len(posts), idle.dropped_count) == (1, 1)
+
+
+@pytest.mark.parametrize("error", [BufferFullError("no room"), ValueError("bad")])
+def test_a_message_that_cannot_be_sent_fails_nothing_and_the_next_one_is_tried(error: Exception) -> None:
+    posts: list[Any] = []
+
+    def post(wire: bytes, told: OnDelivery) -> None:
+        posts.append(told)
+        if len(posts) == 1:
+            raise error
+
+    tracer = writer(post)
+    outcomes: list[Any] = []
+    tracer.watch("Orders", "", [], 1, NORMAL, lambda *outcome: outcomes.append(outcome))(RECEIPT, None)
+    assert (outcomes, tracer.dropped_count) == ([(RECEIPT, None)], 1)
+    tracer.began(KEY, [], 0)
+    posts[1](None, UnavailableError("away"))
+    assert (len(posts), tracer.dropped_count) == (2, 2)
+
+
+def test_a_send_that_failed_and_a_send_of_traces_are_not_told() -> None:
+    posts, outcomes = Posts(), []
+    tracer = writer(posts)
+    error = UnavailableError("away")
+    tracer.watch("Orders", "", [], 1, NORMAL, lambda *outcome: outcomes.append(outcome))(None, error)
+    tracer.watch(TRACES, "", [], 1, NORMAL, None)(RECEIPT, None)
+    assert (outcomes, posts) == ([(None, error)], [])
+
+
+def test_keys_fit_into_the_properties_of_a_message_and_the_unique_key_stays() -> None:
+    posts = Posts()
+    tracer = writer(posts)
+    tracer.began("first", [], 0)
+    tracer.began(KEY, ["k" * KEYS_BYTES_MAX], 0)
+    for number in range(3):
+        tracer.began(f"{number}" * (KEYS_BYTES_MAX // 2 - 1), [], 0)
+    posts.answer()
+    seen = []
+    while posts:
+        seen.append(list(posts[0][0].keys))
+        assert sum(len(key) + 1 for key in seen[-1]) <= KEYS_BYTES_MAX
+        posts.answer()
+    assert [key[0] for keys in seen for key in keys] == ["7", "0", "1", "2"]
+
+
+def test_separators_inside_texts_damage_no_entry() -> None:
+    posts = Posts()
+    tracer = writer(posts)
+    tracer.sent("Orders", "a\x01b", ["k\x02"], 1, NORMAL, 1, 1, RECEIPT)
+    (entry,) = entries_of(posts[0][0])
+    assert entry.topic == "Orders"
+
+
+def test_close_sends_what_waits_and_takes_nothing_more() -> None:
+    posts = Posts()
+    tracer = writer(posts)
+    for _ in range(ENTRY_COUNT_MAX + 3):
+        tracer.began(KEY, [], 0)
+    tracer.close()
+    assert [len(entries_of(message)) for message, _ in posts] == [1, ENTRY_COUNT_MAX, 2]
+    tracer.began(KEY, [], 0)
+    for _ in range(3):
+        posts.answer()
+    assert (len(posts), tracer.dropped_count) == (0, 1)
+
+
+def test_the_type_of_a_message_and_the_host_in_its_id_are_rocketmqs() -> None:
+    assert [message_type_of(None, None, 0), message_type_of(None, None, 3)] == [NORMAL, DELAY]
+    assert message_type_of({"TIMER_DELAY_MS": "5"}, None, 0) == DELAY
+    assert store_host_of("20010DB800000000000000000000000100002A9F0000000000000010") == "[2001:db8::1]:10911"
+    assert [store_host_of(text) for text in ("", "zz", "00")] == ["", "", ""]
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
+    with hosted_stack(tmp_path_factory.mktemp("tracing") / "store") as running:
+        yield running
+
+
+def told_of(
+    stack: HostedStack, topic: str, unique_key: str, count: int
+) -> list[tuple[TraceKind, TraceOutcome, str, int]]:
+    """What a track tells of a message, once it is so many events with their ends."""
+    seen: list[Any] = []
+    with QueryClient(stack.addresses["gateway"]) as client:
+
+        def is_told() -> bool:
+            traces = client.track(topic=topic, unique_key=unique_key, with_traces=True).traces
+            assert traces is not None
+            assert (traces.damaged_count, traces.problem) == (0, "")
+            seen[:] = traces.events
+            whole = [each for each in seen if each.outcome is not TraceOutcome.NOT_TOLD]
+            return len(whole) == count
+
+        wait_until(is_told, lambda: seen)
+    return [(each.kind, each.outcome, each.group, each.retry_count) for each in seen]
+
+
+SEND = (TraceKind.SEND, TraceOutcome.SUCCESS, "makers", 0)
+
+
+def test_a_producer_and_a_consumer_with_tracing_tell_a_messages_life(stack: HostedStack) -> None:
+    at = stack.addresses["gateway"]
+    with Producer(at, trace=True, producer_group="makers") as producer:
+        receipt = producer.send_and_wait("Lives", b"hello", keys=["life-1"])
+    failures = []
+
+    def handle(message: Any) -> None:
+        if not failures:
+            failures.append(message)
+            raise ValueError("not yet")
+        consumer.close()
+
+    settings = ConsumerSettings(trace=True, backoff_seconds=[0.1])
+    consumer = Consumer(at, "handlers", {"Lives": "*"}, settings=settings)
+    consumer.run(handle, concurrency=1)
+    consumer.close()
+    assert told_of(stack, "Lives", receipt.unique_key, 3) == [
+        SEND,
+        (TraceKind.CONSUME, TraceOutcome.EXCEPTION, "handlers", 0),
+        (TraceKind.CONSUME, TraceOutcome.SUCCESS, "handlers", 1),
+    ]
+
+
+def test_each_way_to_send_is_told(stack: HostedStack) -> None:
+    with Producer(stack.addresses["gateway"], trace=True, producer_group="makers", trace_topic=TRACES) as producer:
+        one = producer.send("Ways", b"1", keys=iter(["way-1"])).result(WAIT_SECONDS_MAX)
+        batch = producer.send_batch([Sent("Ways", b"2"), Sent("Ways", b"3", keys=["way-3"])]).result(WAIT_SECONDS_MAX)
+        producer.send_oneway("Ways", b"4", keys=["way-4"])
+    with QueryClient(stack.addresses["gateway"]) as client:
+        (oneway,) = client.by_key("Ways", "way-4")
+        wait_until(lambda: list(client.by_key(TRACES, "way-1")), "keys of an iterator are keys of the trace as well")
+        for key in (one.unique_key, *(each.unique_key for each in batch), oneway.unique_key):
+
+            def is_told(key: str = key) -> bool:
+                asked = client.track(topic="Ways", unique_key=key, with_traces=True, trace_topic=TRACES)
+                return [(each.kind, each.group) for each in asked.traces.events] == [(TraceKind.SEND, "makers")]
+
+            wait_until(is_told, key)
+
+
+def test_clients_of_an_event_loop_tell_the_same(stack: HostedStack) -> None:
+    at = stack.addresses["gateway"]
+
+    async def live() -> str:
+        async with AsyncProducer(at, trace=True, producer_group="makers") as producer:
+            (receipt,) = await (await producer.send_batch([Sent("Loops", b"hello")]))
+        settings = ConsumerSettings(trace=True)
+        async with AsyncConsumer(at, "handlers", {"Loops": "*"}, settings=settings) as consumer:
+            delivery = await consumer.take(WAIT_SECONDS_MAX)
+            await delivery.ack()
+        return receipt.unique_key
+
+    unique_key = asyncio.run(live())
+    assert told_of(stack, "Loops", unique_key, 2) == [SEND, (TraceKind.CONSUME, TraceOutcome.SUCCESS, "handlers", 0)]
+
+
+def test_traces_that_nobody_takes_fail_no_send(stack: HostedStack) -> None:
+    with Producer(stack.addresses["gateway"], trace=True, trace_topic="no topic!") as producer:
+        receipts = [producer.send_and_wait("Alone", b"hello") for _ in range(3)]
+    assert len({receipt.offset_msg_id for receipt in receipts}) == 3
