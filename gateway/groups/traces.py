@@ -13,7 +13,6 @@ from gateway.ports.time_window import TimeWindow, set_millis
 from gateway.queries.by_key import KeyQuestion, merge_matches
 from gateway.queries.completeness import ShardOutcome
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.message.v1 import message_pb2
 from store.format.body_compression import BodyNotInflatedError, inflate
 from store.format.message_trace import ConsumeReturn, TraceEntry, TraceEvent, TraceKind, decode_trace_body, join_traces
 
@@ -48,7 +47,7 @@ class TraceQuestion:
 
 def read_traces(
     shards: Shards, question: TraceQuestion, deadline: Deadline
-) -> tuple[pb.MessageTraces, tuple[ShardOutcome, ...], message_pb2.Completeness]:
+) -> tuple[pb.MessageTraces, tuple[ShardOutcome, ...]]:
     """What clients said of a message, and how the shards took part.
 
     Raises:
@@ -57,7 +56,7 @@ def read_traces(
     unique_key = question.unique_key
     if not unique_key:
         problem = "the message has no unique key, by which traces are found"
-        return pb.MessageTraces(problem=problem), (), message_pb2.COMPLETENESS_COMPLETE
+        return pb.MessageTraces(problem=problem), ()
     of_message = KeyQuestion(question.topic, unique_key, TimeWindow(), lambda record: unique_key in record.keys)
     page = merge_matches(shards, of_message, {}, TRACE_MESSAGE_COUNT_MAX, deadline)
     traces = pb.MessageTraces(has_more=bool(page.cursors))
@@ -80,7 +79,7 @@ def read_traces(
         traces.damaged_count += found.damaged_count
         traces.has_more = traces.has_more or found.is_cut
     traces.events.extend(map(_event, join_traces(entries)))
-    return traces, page.outcomes, page.completeness
+    return traces, page.outcomes
 
 
 def _event(event: TraceEvent) -> pb.MessageTraces.Event:

@@ -7,7 +7,7 @@ From the top: each function reads the request, asks and makes the response; the 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 
@@ -28,7 +28,7 @@ from gateway.ports.delivery import DeliveringSource, Pulled, filter_in, pull_now
 from gateway.ports.groups import attempts_max_of, is_of_lite_topics, lag_count
 from gateway.ports.shards import Shards, ShardsSource, require_topic
 from gateway.ports.time_window import millis_at_or_after, millis_in
-from gateway.queries.completeness import ShardOutcome
+from gateway.queries.completeness import ShardOutcome, judge
 from gateway.queries.freshness import Part
 from gateway.queries.page import PAGE_BYTES_MAX, check_topic, page_size
 from gateway.reput.pulling import PullStreams
@@ -226,6 +226,10 @@ def delete(call: Call, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsu
     return pb.DeleteConsumerGroupResponse()
 
 
+# Tracks, and what clients told; None: it was not asked for.
+_Followed: TypeAlias = tuple[Sequence[pb.TrackMessageResponse.Track], pb.MessageTraces | None]
+
+
 def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageResponse:
     """TrackMessage; errors as `find_original`, `settled`, `tracks_of_record` and `check_topic`, and InvalidPageTokenError."""
     if request.trace_topic:
@@ -248,26 +252,39 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
     original = _original(call, request)
     original, state = _settled(call, original)
     page = consumer_pb.TrackMessageResponse()
-    followed: Sequence[pb.TrackMessageResponse.Track] = ()
-    if state == pb.MESSAGE_STATE_STORED:
+    is_stored = state == pb.MESSAGE_STATE_STORED
+    if is_stored:
         page = tracks_of_record(call.shards, original, choice, call.deadline)
+    of_traces: TraceQuestion | None = None
+    if request.with_traces and not request.page_token:
+        of_traces = TraceQuestion(request.trace_topic or TRACE_TOPIC, original.record.unique_key)
 
-        # After the tracks: a copy that the consumer service knows of is in the log by now.
-        def query(
-            shards: Shards,
-        ) -> tuple[Sequence[pb.TrackMessageResponse.Track], Sequence[ShardOutcome], message_pb2.Completeness]:
-            return follow(shards, original, page.tracks, call.deadline)
+    # After the tracks: a copy that the consumer service knows of is in the log by now. Both in one query, which costs one wait
+    # for the index.
+    def query(shards: Shards) -> tuple[_Followed, Sequence[ShardOutcome], message_pb2.Completeness]:
+        followed: Sequence[pb.TrackMessageResponse.Track] = ()
+        outcomes: list[ShardOutcome] = []
+        if is_stored:
+            followed, outcomes, _ = follow(shards, original, page.tracks, call.deadline)
+        traces: pb.MessageTraces | None = None
+        if of_traces is not None:
+            traces, told = _traces(shards, of_traces, call.deadline)
+            outcomes = [*outcomes, *told]
+        return (followed, traces), outcomes, judge(outcomes, more=False)
 
-        followed, _, _ = call.ask((), Part.INDEX, query)
+    followed: Sequence[pb.TrackMessageResponse.Track] = ()
+    traces: pb.MessageTraces | None = None
+    if is_stored or of_traces is not None:
+        (followed, traces), outcomes, completeness = call.ask((), Part.INDEX, query)
+        if traces is not None and not traces.problem and completeness == message_pb2.COMPLETENESS_PARTIAL:
+            reasons = (f"shard {each.broker_name}: {each.error.message}" for each in outcomes if each.error is not None)
+            traces.problem = f"traces may be missing: {next(reasons, 'the index is behind the log: ask again')}"
     message = original.record
     message.broker_name = original.broker_name
     if message.source != message_pb2.MESSAGE_SOURCE_ARCHIVE:
         message.source = message_pb2.MESSAGE_SOURCE_LIVE
     message.body_omitted = bool(message.body) or message.body_omitted
     message.ClearField("body")
-    traces: pb.MessageTraces | None = None
-    if request.with_traces and not request.page_token:
-        traces = _traces(call, TraceQuestion(request.trace_topic or TRACE_TOPIC, message.unique_key))
     tracks = _fitting(followed, PAGE_BYTES_MAX - message.ByteSize() - (0 if traces is None else traces.ByteSize()))
     has_more = page.has_more or len(tracks) < len(followed)
     return pb.TrackMessageResponse(
@@ -282,20 +299,14 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
     )
 
 
-def _traces(call: Call, question: TraceQuestion) -> pb.MessageTraces:
-    """What clients said of a message; a refusal and a failure stand in it."""
-
-    def query(shards: Shards) -> tuple[pb.MessageTraces, Sequence[ShardOutcome], message_pb2.Completeness]:
-        return read_traces(shards, question, call.deadline)
-
+def _traces(
+    shards: Shards, question: TraceQuestion, deadline: Deadline
+) -> tuple[pb.MessageTraces, tuple[ShardOutcome, ...]]:
+    """What clients told of a message, and how the shards took part; a refusal and a failure stand in it."""
     try:
-        traces, outcomes, completeness = call.ask((), Part.INDEX, query)
+        return read_traces(shards, question, deadline)
     except StoreError as error:
-        return pb.MessageTraces(problem=f"traces cannot be read: {error.message}")
-    if completeness == message_pb2.COMPLETENESS_PARTIAL:
-        reasons = (f"shard {each.broker_name}: {each.error.message}" for each in outcomes if each.error is not None)
-        traces.problem = f"traces may be missing: {next(reasons, 'the index is behind the log: ask again')}"
-    return traces
+        return pb.MessageTraces(problem=f"traces cannot be read: {error.message}"), ()
 
 
 def _fitting(tracks: Iterable[pb.TrackMessageResponse.Track], bytes_max: int) -> list[pb.TrackMessageResponse.Track]:

@@ -6,17 +6,25 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.auth.access import Access, Role
+from gateway.auth.caller_shards import SignIn, VisibleTopics
 from gateway.groups import traces as traces_module
 from gateway.groups.traces import TraceQuestion, read_traces
+from gateway.ports.chain import Concern
 from gateway.ports.shards import Shards
+from gateway.queries.freshness import FreshnessWaits
+from gateway.queries.page import PageTokens
+from gateway.reput.groups import track
+from gateway.reput.queries import Call
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
-from reput.message.v1 import message_pb2
-from store.errors import ServiceUnavailableError
+from store.errors import InvalidArgumentError, ServiceUnavailableError
 from store.format.properties import encode_properties
 from store.format.record import Record
 from store.format.sys_flag import COMPRESSED
 from store.format.topic import TRACE_TOPIC
-from tests.gateway.memory_shard import MemoryShard
+from tests.gateway.groups.memory_groups import MemoryGroups
+from tests.gateway.memory_shard import MemoryShard, shown
 
 KEY = "7F0000010000000000000000000000AA"
 OTHER = "7F0000010000000000000000000000BB"
@@ -57,8 +65,8 @@ def traced(records):
 
 
 def read(made, fan_out, deadline, question=ASKED) -> pb.MessageTraces:
-    traces, _, completeness = read_traces(Shards([MemoryShard(made).shard()], fan_out), question, deadline)
-    assert completeness != message_pb2.COMPLETENESS_PARTIAL
+    traces, outcomes = read_traces(Shards([MemoryShard(made).shard()], fan_out), question, deadline)
+    assert all(outcome.complete for outcome in outcomes)
     return traces
 
 
@@ -165,9 +173,9 @@ def test_traces_of_all_shards_are_joined_and_a_shard_that_fails_makes_them_parti
     (event,) = read_traces(both, ASKED, deadline)[0].events
     assert event.outcome == pb.TRACE_OUTCOME_SUCCESS
     other.failures["search"] = ServiceUnavailableError("away")
-    found, outcomes, completeness = read_traces(both, ASKED, deadline)
+    found, outcomes = read_traces(both, ASKED, deadline)
     assert [event.outcome for event in found.events] == [pb.TRACE_OUTCOME_UNSPECIFIED]
-    assert completeness == message_pb2.COMPLETENESS_PARTIAL
+    assert [outcome.complete for outcome in outcomes] == [True, False]
     assert [outcome.error is not None for outcome in outcomes] == [False, True]
     sound.failures["search"] = ServiceUnavailableError("away")
     with pytest.raises(ServiceUnavailableError):
@@ -187,3 +195,60 @@ def test_a_random_set_of_traces_equals_what_each_entry_says(traced, fan_out, dea
         traced(*entries, keys=" ".join(keys))
     found = [event.begin_time.ToMilliseconds() for event in read(traced.made, fan_out, deadline).events]
     assert found == sorted(set(wanted))
+
+
+def tracked(shards: Shards, offset_msg_id: str, deadline, **asked: object) -> pb.TrackMessageResponse:
+    request = pb.TrackMessageRequest(offset_msg_id=offset_msg_id, with_traces=True, **asked)
+    return track(Call(shards, PageTokens("secret"), FreshnessWaits(builder_wait_seconds=0), deadline), request)
+
+
+@pytest.fixture
+def message(traced):
+    """A message of which a client told, its shard, and its groups."""
+    one = traced(topic="Orders", keys="k1", body=b"hello")
+    one = replace(one, properties_bytes=encode_properties({"UNIQ_KEY": KEY}))
+    traced.made[0] = one
+    traced(send())
+    memory = MemoryShard(traced.made)
+    groups = MemoryGroups(memory)
+    done = consumer_pb.TrackMessageResponse.Track(consumer_group="g", state=pb.TRACK_STATE_CONSUMED)
+    groups.tracks = {0: [done, consumer_pb.TrackMessageResponse.Track(consumer_group="h", state=done.state)]}
+    return shown(one).offset_msg_id, memory, groups
+
+
+def test_a_track_has_traces_on_its_first_page(message, fan_out, deadline):
+    offset_msg_id, _, groups = message
+    shards = Shards([groups.shard("broker-a")], fan_out)
+    first = tracked(shards, offset_msg_id, deadline, page_size=1)
+    assert ([each.consumer_group for each in first.tracks], len(first.traces.events)) == (["g"], 1)
+    second = tracked(shards, offset_msg_id, deadline, page_size=1, page_token=first.next_page_token)
+    assert ([each.consumer_group for each in second.tracks], second.HasField("traces")) == (["h"], False)
+
+
+def test_a_caller_that_may_not_see_the_trace_topic_gets_its_track_and_the_reason(message, fan_out, deadline):
+    offset_msg_id, _, groups = message
+    visible = VisibleTopics(Access("reader", {Role.READ: ["Orders"]}, ("*",)), frozenset({Role.READ}))
+    shards = Shards([groups.shard("broker-a").with_link(Concern.SIGN_IN, SignIn(visible))], fan_out)
+    found = tracked(shards, offset_msg_id, deadline)
+    assert [each.consumer_group for each in found.tracks] == ["g", "h"]
+    assert found.traces.events == []
+    assert "may not read topic 'RMQ_SYS_TRACE_TOPIC'" in found.traces.problem
+
+
+def test_an_index_that_fails_or_is_behind_is_told_as_a_problem_and_not_as_no_trace(message, fan_out, deadline):
+    offset_msg_id, memory, groups = message
+    memory.built_offset = 0
+    found = tracked(Shards([groups.shard("broker-a")], fan_out), offset_msg_id, deadline)
+    assert found.traces.problem == "traces may be missing: the index is behind the log: ask again"
+    memory.built_offset = None
+    memory.failures["search"] = ServiceUnavailableError("away")
+    found = tracked(Shards([groups.shard("broker-a")], fan_out), offset_msg_id, deadline)
+    assert found.traces.problem == "traces cannot be read: away"
+    assert len(found.tracks) == 2
+
+
+def test_a_trace_topic_that_can_be_no_topic_is_refused(message, fan_out, deadline):
+    offset_msg_id, _, groups = message
+    with pytest.raises(InvalidArgumentError) as caught:
+        tracked(Shards([groups.shard("broker-a")], fan_out), offset_msg_id, deadline, trace_topic="a/b")
+    assert caught.value.metadata["field"] == "trace_topic"
