@@ -37,7 +37,7 @@ from store.files.file_system import FileSystem
 from store.format.derived.batch_unit import batch_message_count
 from store.format.derived.queue_unit import QueueUnit
 from store.format.properties import dispatched_to
-from store.readers.queue_reader import detect_queue_file_size, list_queue_ids, queue_strangers
+from store.readers.queue_reader import detect_queue_file_size, queue_folders, queue_strangers
 
 FOLLOWER = "consumequeue"
 _log = structlog.get_logger("reput.consumequeue")
@@ -65,7 +65,7 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
 
     def has_files(self) -> bool:
         """See FollowedFiles."""
-        return bool(list_queue_ids(self._fs, self._root))
+        return any(queue_folders(self._fs, self._root))  # the first one tells
 
     def recover(self, log: LogRange, *, drop_cache: bool) -> tuple[ConsumeQueueBuilder, ConsumeQueueTable]:
         """See FollowedFiles."""

@@ -264,13 +264,19 @@ class ConsumeQueue:
             return True
         return end_byte > first_byte and not self._files.get(path).has_bytes(end_byte - first_byte)
 
-    def load(self) -> None:
-        """Finds out what the files hold; a file of a wrong length is brought to its full length."""
+    def load(self, found_offsets: Sequence[int] | None = None) -> None:
+        """Finds out what the files hold; a file of a wrong length is brought to its full length.
+
+        Args:
+            found_offsets: first bytes of the files of the folder, rising, where they are known already.
+        """
         size = self.units.file_size_bytes
-        paths = self.files_on_disk()
-        offsets = [int(path.name) for path in paths]
-        for offset, path in zip(offsets, paths, strict=True):
-            if (found := self._files.fs.stat_size(path)) != size:
+        if found_offsets is None:
+            found_offsets = file_offsets(self._files.fs, self.units.directory)
+        offsets = [offset for offset in found_offsets if offset % size == 0]
+        for offset in offsets:
+            if (found := self._files.fs.stat_size(self.units.name_of(offset))) != size:
+                path = self.units.path_of(offset)
                 if found > size and self._files.get(path).has_bytes(size):
                     self._keeper.copy(path, size, TOO_LONG)
                 self._files.create(path, size)
@@ -748,7 +754,7 @@ class ConsumeQueue:
 
     def _mark_directories_dirty(self, directories: set[str]) -> None:
         """The folder of the queue, and all of which it may be a new entry, up to the root of the store."""
-        directories.update(folders_to_flush(str(self.units.directory)))
+        directories.update(folders_to_flush(self.units.directory_name))
 
     def _remove(self, first_byte: int, why_aside: str = "") -> None:
         path = self.units.path_of(first_byte)

@@ -24,7 +24,7 @@ from store.files.file_system import FileSystem, WholeDisk, drop_cached_pages
 from store.files.open_files import OPEN_FILE_COUNT_MAX, OpenFiles
 from store.format.paths import own_state_dir, queue_dir
 from store.format.topic import LIGHT_QUEUE_COUNT_MAX, TOPIC_NAME_SHOWN, is_light_queue
-from store.readers.queue_reader import QueueUnits, list_queue_ids
+from store.readers.queue_reader import QueueUnits, queue_folders
 
 if TYPE_CHECKING:
     from store.derive.dispatch_columns import DispatchColumns
@@ -111,7 +111,7 @@ class ConsumeQueueTable:
         """
         if self.disk is None:
             self.disk = WholeDisk.of(self.fs, self._root)  # before the first write: it tells what fails from now on
-        for topic, queue_id in list_queue_ids(self.fs, self._root):
+        for topic, queue_id, offsets in sorted(queue_folders(self.fs, self._root)):
             if topics is not None and topic not in topics:
                 continue
             if is_light_queue(topic):
@@ -122,7 +122,7 @@ class ConsumeQueueTable:
             queue = self._make(topic, queue_id)
             if drop_cache:
                 drop_cached_pages(self.fs, queue.files_on_disk())
-            queue.load()
+            queue.load(offsets)
             if drop_cache and queue.ext_files is not None:
                 drop_cached_pages(self.fs, queue.ext_files.paths())
             with self._lock:

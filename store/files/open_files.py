@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
+from store.errors import UnsupportedStoreError
 from store.files.file_system import FileSystem, PathLike
 
 OPEN_FILE_COUNT_MAX = 512
@@ -189,15 +190,26 @@ class OpenFiles:
         Without `durable_folders` the caller flushes the parents of new folders later; with `is_kept` false the file is not
         kept in the set, see `get_once`.
         """
-        make_way(self.fs, path)
-        self.fs.mkdirs(path.parent, durable=durable_folders)
-        fd = self.fs.open(path, os.O_RDWR | os.O_CREAT)
+        fd = self._open_new(path, durable_folders=durable_folders)
         try:
             self.fs.ftruncate(fd, size_bytes)
         finally:
             self.fs.close(fd)
         self.forget(path)
         return self.get(path, writing=True) if is_kept else self.get_once(path)
+
+    def _open_new(self, path: Path, *, durable_folders: bool) -> int:
+        """The descriptor of a new file, or of one that is there."""
+        name, folder = str(path), os.path.dirname(path)
+        # Nearly always nothing is in the way, and to look for it takes longer than to make the file.
+        for is_folder_there in (True, False):
+            with suppress(FileNotFoundError, FileExistsError, NotADirectoryError, UnsupportedStoreError):
+                if not is_folder_there:
+                    self.fs.mkdirs(folder, durable=durable_folders)
+                return self.fs.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        make_way(self.fs, path)
+        self.fs.mkdirs(folder, durable=durable_folders)
+        return self.fs.open(name, os.O_RDWR | os.O_CREAT)
 
     def forget(self, path: PathLike) -> None:
         """Drops a file from the set: it was removed or replaced."""

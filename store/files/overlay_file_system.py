@@ -39,6 +39,8 @@ class OverlayFileSystem(RealFileSystem):
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
                 if not self.is_dir(os.path.dirname(key)):
                     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), key)
+                if on_disk and flags & os.O_CREAT and flags & os.O_EXCL:
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), key)
                 memory = os.memfd_create(os.path.basename(key)[:200], os.MFD_CLOEXEC)
                 if on_disk and not flags & os.O_TRUNC:
                     _copy_data(key, memory)

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from store.errors import StoreCorruptedError
-from store.files.file_system import FileSystem, kind_of
+from store.files.file_system import FileSystem, PathLike, kind_of
 from store.files.open_files import OpenFiles
 from store.format.derived.queue_ext import UNIT_SIZE_BYTES_MAX as EXT_UNIT_SIZE_BYTES_MAX
 from store.format.derived.queue_ext import QueueExtUnit, decode_queue_ext_unit, ext_offset, is_ext_address
@@ -79,29 +79,33 @@ def detect_queue_file_size(fs: FileSystem, root: Path, preferred: int | None = N
     return max(sizes, key=lambda size: (sizes[size], size in lengths, size)) if sizes else None
 
 
-def _listdir(fs: FileSystem, directory: Path) -> list[str]:
+def _listdir(fs: FileSystem, directory: PathLike) -> list[str]:
     return fs.listdir(directory) if fs.is_dir(directory) else []
 
 
-def file_offsets(fs: FileSystem, directory: Path) -> list[int]:
+def file_offsets(fs: FileSystem, directory: PathLike) -> list[int]:
     """First bytes of the queue files in a folder, rising; other names, and what is no regular file, are left out."""
     return sorted(
         offset
         for name in _listdir(fs, directory)
-        if (offset := parse_log_file_name(name)) is not None and fs.is_file(directory / name)
+        if (offset := parse_log_file_name(name)) is not None and fs.is_file(f"{directory}/{name}")
     )
 
 
 def list_queue_ids(fs: FileSystem, root: Path) -> list[tuple[str, int]]:
     """Topic and queue id of every queue folder that has files, sorted."""
-    queues = Path(consume_queue_dir(str(root)))
-    return sorted(
-        (topic, queue_id)
-        for topic in _listdir(fs, queues)
-        if is_topic_folder_name(topic)
-        for name in _listdir(fs, queues / topic)
-        if (queue_id := parse_queue_folder_name(name)) is not None and file_offsets(fs, queues / topic / name)
-    )
+    return sorted((topic, queue_id) for topic, queue_id, _ in queue_folders(fs, root))
+
+
+def queue_folders(fs: FileSystem, root: Path) -> Iterator[tuple[str, int, list[int]]]:
+    """The same, and the first bytes of the files in each folder, rising; in no order, as they are found."""
+    queues = consume_queue_dir(str(root))
+    for topic in _listdir(fs, queues):
+        if is_topic_folder_name(topic):
+            for name in _listdir(fs, f"{queues}/{topic}"):
+                queue_id = parse_queue_folder_name(name)
+                if queue_id is not None and (offsets := file_offsets(fs, f"{queues}/{topic}/{name}")):
+                    yield topic, queue_id, offsets
 
 
 def queue_strangers(fs: FileSystem, root: Path) -> Iterator[tuple[Path, str]]:
@@ -135,11 +139,11 @@ class QueueUnits:
     them; an owner that writes keeps `end` by itself. A store may have a million queues, so an object is small.
     """
 
-    __slots__ = ("_directory", "_first_real", "_min_of", "begin", "end", "file_size_bytes", "files")
+    __slots__ = ("_first_real", "_min_of", "begin", "directory_name", "end", "file_size_bytes", "files")
 
     def __init__(self, files: OpenFiles, directory: Path | str, file_size_bytes: int) -> None:
         assert file_size_bytes % UNIT_SIZE_BYTES == 0, file_size_bytes
-        self._directory = str(directory)  # a path takes a kilobyte
+        self.directory_name = str(directory)  # a path takes a kilobyte
         self.file_size_bytes = file_size_bytes
         self.files = files
         self.begin = 0
@@ -182,7 +186,7 @@ class QueueUnits:
     @property
     def directory(self) -> Path:
         """The queue's folder."""
-        return Path(self._directory)
+        return Path(self.directory_name)
 
     def path_of(self, first_byte: int) -> Path:
         """The file whose name is that byte."""
@@ -190,7 +194,7 @@ class QueueUnits:
 
     def name_of(self, first_byte: int) -> str:
         """The same as text: to make a path takes longer than to write a unit."""
-        return f"{self._directory}/{log_file_name(first_byte)}"
+        return f"{self.directory_name}/{log_file_name(first_byte)}"
 
     def unit(self, queue_offset: int) -> QueueUnit:
         """One unit as in the file; it may be empty or a filler."""
