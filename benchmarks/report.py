@@ -179,6 +179,8 @@ def _chart(name: str, points: Sequence[tuple[float, float]]) -> svg.Chart:
         "growth_query_p50": ("Query by key as the store grows", "messages in the store", "p50, ms", True),
         "growth_topics_append_rate": ("Append rate as topics grow in number", "topics", "messages/s", True),
         "growth_topics_query_by_key_p50": ("Query by key as topics grow in number", "topics", "p50, ms", True),
+        "growth_topics_all_services_PSS": ("Memory of all services as topics grow in number", "topics", "MiB", True),
+        "growth_topics_start": ("Start as topics grow in number", "topics", "s", True),
         "growth_keys_of_a_message_append_rate": ("Append rate with more keys", "keys of a message", "messages/s", True),
         "growth_connections_append_rate": ("Append rate beside idle connections", "connections", "messages/s", True),
         "growth_connections_gateway_RSS": ("The gateway's memory with idle connections", "connections", "MiB", True),

@@ -1,6 +1,7 @@
 """Row G: appends and queries as topics, keys of a message, and connections grow in number."""
 
 import contextlib
+import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -9,9 +10,9 @@ import grpc
 from benchmarks import processes
 from benchmarks.figures import OURS, Metric, RowResult, at_most, medians, quantile
 from benchmarks.load import Load, topic_of
-from benchmarks.row import Context, Row
+from benchmarks.row import QUIET, Context, Row
 from benchmarks.rows.queries import CALL_SECONDS_MAX, millis_of
-from benchmarks.sides.our_side import OurStack
+from benchmarks.sides.our_side import OurStack, running_stack
 from benchmarks.sizes import Sizes
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
@@ -22,13 +23,23 @@ from tests.support.raw_http2 import RawClient
 TOPICS, KEYS, CONNECTIONS = "topics", "keys of a message", "connections"
 KEY_COUNTS = (1, 4, 16, 64)
 APPEND, QUERY, MEMORY = "append rate", "query by key, p50", "gateway, RSS"
-SLOWER_MAX = 1.2
+SERVICES, START = "all services, PSS", "start"
+SLOWER_MAX, SLOWER_MAX_MOST_TOPICS = 1.2, 1.3
 SAMPLE_COUNT = 200
 # Files of queues are allocated whole: a store of 100,000 topics needs small ones, here of 64 positions.
 MANY_TOPICS = {"REPUT_CONSUMEQUEUE_FILE_SIZE_BYTES": "1280"}
 BUILT_SECONDS_MAX = 600.0
 CONNECTIONS_OF_A_CLIENT = 100
-CURVES = ((APPEND, TOPICS), (QUERY, TOPICS), (APPEND, KEYS), (APPEND, CONNECTIONS), (MEMORY, CONNECTIONS))
+SERVICES_MIB_MAX, START_SECONDS_MAX = 600, 5
+CURVES = (
+    (APPEND, TOPICS),
+    (QUERY, TOPICS),
+    (SERVICES, TOPICS),
+    (START, TOPICS),
+    (APPEND, KEYS),
+    (APPEND, CONNECTIONS),
+    (MEMORY, CONNECTIONS),
+)
 # A key is an entry of the index and a part of the record: more of them are more work, and no rate stays the same.
 FLAT = ((APPEND, TOPICS), (QUERY, TOPICS), (APPEND, CONNECTIONS))
 
@@ -38,9 +49,9 @@ def at(what: str, of: str, count: int) -> str:
     return f"{what}, {of}: {count:,}"
 
 
-def slower(what: str, of: str) -> str:
-    """The name of the metric for how much slower it is with most of them than with fewest."""
-    return f"{what}: times slower with most {of}"
+def slower(what: str, of: str, count: int | None = None) -> str:
+    """The name of the metric for how much slower it is with most of them, or with a count, than with fewest."""
+    return f"{what}: times slower with {'most' if count is None else f'{count:,}'} {of}"
 
 
 class GrowthBy(Row):
@@ -50,7 +61,8 @@ class GrowthBy(Row):
     title = "Growth by topics, keys and connections"
     what = (
         "The load of row 1 spread over topics, each of which has a message before; with more keys; and beside connections that "
-        "do nothing. Queries by key with a warm client, one after the other. Ours only."
+        "do nothing. Queries by key with a warm client, one after the other. Memory behind the load; a start after a clean "
+        "stop, until the services answer and have followed the log to its end. Ours only."
     )
 
     def __init__(self, sizes: Sizes) -> None:
@@ -60,12 +72,34 @@ class GrowthBy(Row):
             KEYS: KEY_COUNTS,
             CONNECTIONS: sizes.connection_counts,
         }
+        self._many_topics = sorted(sizes.topic_counts)[-2]
         limit = at_most(SLOWER_MAX, "x")
-        units = {APPEND: "messages/s", QUERY: "ms", MEMORY: "MiB"}
+        units = {APPEND: "messages/s", QUERY: "ms", MEMORY: "MiB", SERVICES: "MiB", START: "s"}
+        most = at_most(SERVICES_MIB_MAX, "MiB"), at_most(START_SECONDS_MAX, "s")
+        targets = {
+            at(what, TOPICS, max(sizes.topic_counts)): target
+            for what, target in zip((SERVICES, START), most, strict=True)
+        }
         self.metrics = (
-            *(Metric(slower(what, of), "x", lower_is_better=True, target=limit, sides=(OURS,)) for what, of in FLAT),
+            Metric(slower(APPEND, TOPICS, self._many_topics), "x", lower_is_better=True, target=limit, sides=(OURS,)),
             *(
-                Metric(at(what, of, count), units[what], lower_is_better=what != APPEND, sides=(OURS,))
+                Metric(
+                    slower(what, of),
+                    "x",
+                    lower_is_better=True,
+                    target=at_most(SLOWER_MAX_MOST_TOPICS, "x") if (what, of) == (APPEND, TOPICS) else limit,
+                    sides=(OURS,),
+                )
+                for what, of in FLAT
+            ),
+            *(
+                Metric(
+                    at(what, of, count),
+                    units[what],
+                    lower_is_better=what != APPEND,
+                    target=targets.get(at(what, of, count)),
+                    sides=(OURS,),
+                )
                 for what, of in CURVES
                 for count in self._counts[of]
             ),
@@ -76,11 +110,9 @@ class GrowthBy(Row):
         values: dict[str, float] = {}
         for count in self._counts[TOPICS]:
             context.say(f"{count:,} topics")
-            with context.ours(MANY_TOPICS) as stack:
-                _make_topics(stack, count)
-                stack.wait_until_built(BUILT_SECONDS_MAX)
-                values[at(QUERY, TOPICS, count)] = _query_millis(stack, count, self.sizes.query_count)
-                values[at(APPEND, TOPICS, count)] = self._rate(stack, topic_count=count)
+            with context.directory() as path:
+                for what, value in self._with_topics(path / "store", count).items():
+                    values[at(what, TOPICS, count)] = value
         for count in self._counts[KEYS]:
             context.say(f"{count} keys")
             with context.ours() as stack:
@@ -107,8 +139,25 @@ class GrowthBy(Row):
             name = f"growth_{of}_{what}".translate(str.maketrans(" ", "_", ","))
             result.curves[name] = [(float(count), value) for count, value in middle]
             if (what, of) in FLAT:
-                (_, few), (_, many) = middle[0], middle[-1]
+                few, many = middle[0][1], middle[-1][1]
                 result.rounds[slower(what, of)] = {OURS: [few / many if what == APPEND else many / few]}
+            if (what, of) == (APPEND, TOPICS) and self._many_topics in dict(middle):
+                rate = dict(middle)[self._many_topics]
+                result.rounds[slower(what, of, self._many_topics)] = {OURS: [middle[0][1] / rate]}
+
+    def _with_topics(self, store: pathlib.Path, count: int) -> Mapping[str, float]:
+        settings = QUIET | MANY_TOPICS
+        with running_stack(store, settings, single_process=self.sizes.single_process) as stack:
+            _make_topics(stack, count)
+            stack.wait_until_built(BUILT_SECONDS_MAX)
+            query = _query_millis(stack, count, self.sizes.query_count)
+            rate = self._rate(stack, topic_count=count)
+            stack.wait_until_built(BUILT_SECONDS_MAX)
+            memory = processes.memory_mib(stack.pids(), "Pss")
+        begin = time.perf_counter()
+        with running_stack(store, settings, single_process=self.sizes.single_process) as stack:
+            stack.wait_until_built(BUILT_SECONDS_MAX)
+            return {APPEND: rate, QUERY: query, SERVICES: memory, START: time.perf_counter() - begin}
 
     def _rate(self, stack: OurStack, *, topic_count: int = 1, key_count: int = 1) -> float:
         load = Load(
