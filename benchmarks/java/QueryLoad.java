@@ -1,14 +1,17 @@
 import java.nio.ByteBuffer;
 import java.net.InetAddress;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.Map;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
- * The four queries through RocketMQ's own clients, warmed; one JSON line with p50 and p99 of each.
+ * The four queries through RocketMQ's own clients, warmed; one JSON line with p50 and p99 of each, or with its rate.
  *
- * NAMESRV BROKER_PORT CLUSTER BROKER TOPIC SAMPLES COUNT. SAMPLES is a file of tab-separated lines:
+ * NAMESRV BROKER_PORT CLUSTER BROKER TOPIC SAMPLES, then COUNT or CALLERS SECONDS. SAMPLES is a file of tab-separated lines:
  * key, unique key, commit-log offset, queue id, queue offset.
  */
 public class QueryLoad {
@@ -19,7 +22,6 @@ public class QueryLoad {
         String namesrv = args[0];
         String cluster = args[2];
         String topic = args[4];
-        int count = Integer.parseInt(args[6]);
         String[][] samples = QueryTiming.samples(args[5]);
         ByteBuffer address = ByteBuffer.allocate(8);
         address.put(InetAddress.getByName("127.0.0.1").getAddress()).putInt(Integer.parseInt(args[1])).flip();
@@ -43,9 +45,12 @@ public class QueryLoad {
         QueryTiming.Query byOffset = s -> consumer.pull(new MessageQueue(topic, args[3], Integer.parseInt(s[3])), "*",
             Long.parseLong(s[4]), 1).getMsgFoundList().size();
         waitUntilReady(byKey, samples[0]);
-        System.out.printf("{\"key\": %s, \"id\": %s, \"unique_key\": %s, \"offset\": %s}%n",
-            QueryTiming.measure(byKey, samples, count), QueryTiming.measure(byId, samples, count),
-            QueryTiming.measure(byUniqueKey, samples, count), QueryTiming.measure(byOffset, samples, count));
+        Map<String, QueryTiming.Query> queries = new LinkedHashMap<>();
+        queries.put("key", byKey);
+        queries.put("id", byId);
+        queries.put("unique_key", byUniqueKey);
+        queries.put("offset", byOffset);
+        System.out.println(QueryTiming.measured(queries, samples, Arrays.copyOfRange(args, 6, args.length)));
         System.exit(0);
     }
 

@@ -1,13 +1,14 @@
-"""Rows 6 and 6c: the four queries with a warm client."""
+"""Rows 6, 6c and 6k: the four queries with a warm client."""
 
 import time
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import grpc
 
 from benchmarks import stores
-from benchmarks.figures import ECHO, OURS, THEIRS, Metric, RowResult, part_of_theirs, quantile
+from benchmarks.figures import ECHO, OURS, THEIRS, Metric, RowResult, part_of_theirs, quantile, times_theirs
 from benchmarks.row import QUIET, Context, Row, RowId
 from benchmarks.sides import compiled_side, rocketmq_side
 from benchmarks.sides.echo import MESSAGE_BYTES, running_echo, unary_latencies_millis
@@ -16,6 +17,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 
 KINDS = {"key": "by key", "id": "by id", "unique_key": "by unique key", "offset": "by offset"}
+CALLER_COUNTS = (1, 8, 64)
 CALL_SECONDS_MAX = 10.0
 ECHO_NAME = "bare echo of 1 KiB"
 
@@ -91,8 +93,13 @@ class Queries(Row):
             with rocketmq_side.running_rocketmq(root, path / "work", **settings) as rocketmq:
                 rocketmq.wait_until_built()
                 where = (rocketmq.namesrv, rocketmq.broker_port, rocketmq_side.CLUSTER, rocketmq_side.BROKER)
-                answer = rocketmq.driver("QueryLoad", *where, stores.TOPIC, kept.samples, self.sizes.query_count)
-        return latencies(answer, "RocketMQ")
+                return self._figures(
+                    partial(rocketmq.driver, "QueryLoad", *where, stores.TOPIC, kept.samples), "RocketMQ"
+                )
+
+    def _figures(self, drive: Callable[..., Any], side: str) -> Mapping[str, float]:
+        """What a driver measures, whose last arguments are given here."""
+        return latencies(drive(self.sizes.query_count), side)
 
 
 class CompiledQueries(Queries):
@@ -116,22 +123,57 @@ class CompiledQueries(Queries):
         compiled_side.prepare("java", context.say)
 
     def _query(self, address: str, kept: stores.KeptStore) -> Mapping[str, float]:
-        answer = compiled_side.run(
-            "java", "GatewayQueries", address, stores.TOPIC, kept.samples, self.sizes.query_count
-        )
-        return latencies(answer, "the gateway")
+        drive = partial(compiled_side.run, "java", "GatewayQueries", address, stores.TOPIC, kept.samples)
+        return self._figures(drive, "the gateway")
 
     def _echo(self, address: str) -> Mapping[str, float]:
         answer = compiled_side.run("java", "BareEcho", address, MESSAGE_BYTES, self.sizes.query_count)
         return latencies(answer, "the echo")
 
 
-def latencies(answer: Mapping[str, Mapping[str, float]], side: str) -> dict[str, float]:
-    """p50 and p99 of each kind of query that a driver measured; RuntimeError when it did not find all."""
-    values = {}
+class ConcurrentQueries(CompiledQueries):
+    """Row 6k."""
+
+    number = "6k"
+    title = "Queries by 1, 8 and 64 callers at once, Java on both sides"
+    what = (
+        "As row 6c, as many queries as each caller can ask one after the other on one connection of all; "
+        "ours with the blocking stub that protoc generates for Java, theirs with the Java admin client."
+    )
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes)
+        self.metrics = tuple(
+            Metric(_rate_name(kind, callers), "queries/s", target=times_theirs(1))
+            for kind in KINDS.values()
+            for callers in CALLER_COUNTS
+        )
+
+    def _figures(self, drive: Callable[..., Any], side: str) -> Mapping[str, float]:
+        values = {}
+        for callers in CALLER_COUNTS:
+            answer = all_found(drive(callers, self.sizes.measure_seconds), side)
+            values |= {_rate_name(name, callers): answer[kind]["rate"] for kind, name in KINDS.items()}
+        return values
+
+
+def _rate_name(kind: str, callers: int) -> str:
+    return f"{kind}, {callers} caller{'s' if callers > 1 else ''}"
+
+
+def all_found(answer: Mapping[str, Mapping[str, float]], side: str) -> Mapping[str, Mapping[str, float]]:
+    """The answer of a driver by kind of query; RuntimeError when it did not find all."""
     for kind, name in KINDS.items():
         if answer[kind]["found"] != answer[kind]["asked"]:
             raise RuntimeError(f"{side} found {answer[kind]['found']} of {answer[kind]['asked']} {name}")
+    return answer
+
+
+def latencies(answer: Mapping[str, Mapping[str, float]], side: str) -> dict[str, float]:
+    """p50 and p99 of each kind of query that a driver measured; RuntimeError when it did not find all."""
+    values = {}
+    all_found(answer, side)
+    for kind, name in KINDS.items():
         values |= {f"{name}, p50": answer[kind]["p50_millis"], f"{name}, p99": answer[kind]["p99_millis"]}
     return values
 

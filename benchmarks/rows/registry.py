@@ -23,7 +23,7 @@ from benchmarks.rows.name_server import NameServerRow
 from benchmarks.rows.object_scan import ObjectScan
 from benchmarks.rows.pipeline_jobs import ArchiveGroup, IndexFill, ScanGrowth, SparkRebuild, WorkerMemory
 from benchmarks.rows.pipeline_scans import ArrowScan, FullScan, Pruning, Pushdown, QueueScan, SparkCost
-from benchmarks.rows.queries import CompiledQueries, Queries
+from benchmarks.rows.queries import CompiledQueries, ConcurrentQueries, Queries
 from benchmarks.rows.rebuild import Rebuild
 from benchmarks.rows.remoting_idle import RemotingIdle
 from benchmarks.rows.remoting_reads import RemotingLitePull, RemotingPush, RemotingQueries
@@ -42,7 +42,7 @@ from benchmarks.sizes import Sizes
 
 _ROWS: tuple[type[Row], ...] = (
     OneKib, CompiledOneKib, Small, CompiledSmall, Unary, OfficialSend, SyncUnary, Findable, Queries, CompiledQueries,
-    ColdQuery, Rebuild, Restart, Memory, Start, Growth, GrowthBy,
+    ConcurrentQueries, ColdQuery, Rebuild, Restart, Memory, Start, Growth, GrowthBy,
     PushThroughput, SimpleThroughput, BulkPull, PushLatency, ConsumerGrowth, IdlePolls,
     TimerLateness, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
     Failover, Mirrored,

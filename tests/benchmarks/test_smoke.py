@@ -88,8 +88,8 @@ def test_batched_appends_run_on_rocketmqs_side(tmp_path: pathlib.Path) -> None:
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.mark.timeout(1200)
 def test_java_clients_send_and_query_on_rocketmqs_side(tmp_path: pathlib.Path) -> None:
-    results = _run(tmp_path, "--sides", "ours,rocketmq", "--rows", "3c,6c")
-    for row in ("3c", "6c"):
+    results = _run(tmp_path, "--sides", "ours,rocketmq", "--rows", "3c,6c,6k")
+    for row in ("3c", "6c", "6k"):
         assert not results.rows[row].skipped
         for values in results.rows[row].rounds.values():
             assert values[OURS][0] > 0

@@ -1,5 +1,8 @@
 import io.grpc.ManagedChannel;
 import io.grpc.netty.shaded.io.grpc.netty.NettyChannelBuilder;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import reput.gateway.v1.GatewayServiceGrpc;
 import reput.gateway.v1.QueryMessageByIdRequest;
@@ -8,9 +11,10 @@ import reput.gateway.v1.QueryMessageByOffsetRequest;
 import reput.gateway.v1.QueryMessageByUniqueKeyRequest;
 
 /**
- * The four queries of GatewayService through its generated stub, warmed; one JSON line with p50 and p99 of each.
+ * The four queries of GatewayService through its generated stub, warmed; one JSON line with p50 and p99 of each, or with
+ * its rate.
  *
- * HOST:PORT TOPIC SAMPLES COUNT. SAMPLES is a file of tab-separated lines: key, unique key, commit-log offset, queue id, queue
+ * HOST:PORT TOPIC SAMPLES, then COUNT or CALLERS SECONDS. SAMPLES is a file of tab-separated lines: key, unique key, commit-log offset, queue id, queue
  * offset, id.
  */
 public class GatewayQueries {
@@ -20,7 +24,6 @@ public class GatewayQueries {
         ManagedChannel channel = NettyChannelBuilder.forTarget(args[0]).usePlaintext().build();
         String topic = args[1];
         String[][] samples = QueryTiming.samples(args[2]);
-        int count = Integer.parseInt(args[3]);
         QueryTiming.Query byKey = s -> stub(channel)
             .queryMessageByKey(QueryMessageByKeyRequest.newBuilder().setTopic(topic).setKey(s[0]).build())
             .getMessagesCount();
@@ -33,9 +36,12 @@ public class GatewayQueries {
             .queryMessageByOffset(QueryMessageByOffsetRequest.newBuilder().setTopic(topic)
                 .setQueueId(Integer.parseInt(s[3])).setQueueOffset(Long.parseLong(s[4])).setMaxMessages(1).build())
             .getMessagesCount();
-        System.out.printf("{\"key\": %s, \"id\": %s, \"unique_key\": %s, \"offset\": %s}%n",
-            QueryTiming.measure(byKey, samples, count), QueryTiming.measure(byId, samples, count),
-            QueryTiming.measure(byUniqueKey, samples, count), QueryTiming.measure(byOffset, samples, count));
+        Map<String, QueryTiming.Query> queries = new LinkedHashMap<>();
+        queries.put("key", byKey);
+        queries.put("id", byId);
+        queries.put("unique_key", byUniqueKey);
+        queries.put("offset", byOffset);
+        System.out.println(QueryTiming.measured(queries, samples, Arrays.copyOfRange(args, 3, args.length)));
         channel.shutdownNow().awaitTermination(CALL_SECONDS_MAX, TimeUnit.SECONDS);
     }
 
