@@ -120,7 +120,9 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     waits = FreshnessWaits(settings.worker_count // 2, builder_wait_seconds=settings.builder_wait_millis / 1000)
     delivery = GroupDelivery(delivering, PullStreams(delivering, room), appends)
     read_from = ReadFrom(settings.read_from)
-    servicer = GatewayServicer(shards, tokens, sandbox, waits, delivery, reads, read_from)
+    servicer = GatewayServicer(
+        shards, tokens, sandbox, waits, delivery, reads, read_from, answers_at_once=_is_beside_its_shard(settings)
+    )
     members = MessagingMembers(clients, timers)
     servicer.asked_members.ways.append(members)
     delivering.on_arrivals.append(members.hear)
@@ -330,6 +332,14 @@ def find_shards(
     ):
         server.on_stop(stop)
     return directory, forwarder, reads
+
+
+def _is_beside_its_shard(settings: GatewaySettings) -> bool:
+    """Whether all that queries read is one shard on this machine, without an archive."""
+    if settings.archive is not None or settings.cold or settings.shards_file is not None or settings.shard_template:
+        return False
+    targets = settings.shard_targets()
+    return len(targets) == 1 and targets[0].commitlog.startswith("unix:")
 
 
 def _source(settings: GatewaySettings, tls: TlsIdentity | None) -> ShardSource | None:

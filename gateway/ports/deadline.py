@@ -21,19 +21,28 @@ class Deadline:
         at_seconds: the moment, on the clock's scale.
         allowed_seconds: the whole time of the call.
         clock: the monotonic clock, in seconds.
+        waits: False: only what is at hand is asked for, so no call may wait, nor be made to another process.
     """
 
     at_seconds: float
     allowed_seconds: float
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
+    waits: bool = True
 
     @classmethod
     def after(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> "Deadline":
         """The deadline that many seconds from now."""
         return cls(clock() + seconds, seconds, clock)
 
+    @classmethod
+    def at_hand(cls, clock: Callable[[], float] = time.monotonic) -> "Deadline":
+        """No time: see `waits`."""
+        return cls(clock(), 0.0, clock, waits=False)
+
     def remaining_seconds(self) -> float:
-        """Seconds left, above 0; DeadlineExceededError when there are none."""
+        """Seconds left, above 0; DeadlineExceededError when there are none. For what is at hand 0, in which no call is made."""
+        if not self.waits:
+            return 0.0
         remaining = self.at_seconds - self.clock()
         if remaining <= 0:
             raise DeadlineExceededError(
@@ -46,7 +55,7 @@ class Deadline:
 
         A single shard has all the time.
         """
-        if shard_count < 2:
+        if shard_count < 2 or not self.waits:
             return self
         now = self.clock()
         return Deadline(now + (self.at_seconds - now) * SHARD_SHARE, self.allowed_seconds, self.clock)

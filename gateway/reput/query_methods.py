@@ -19,6 +19,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.methods import GATEWAY_SERVICE, METHODS
 from services.observing.meters import SECONDS_BOUNDS, HistogramFamily
+from services.serving.calls.at_once import AttemptContext
 from services.status import to_status
 from store.errors import InvalidArgumentError, StoreError
 
@@ -51,6 +52,7 @@ def timed_query(
     def timed(servicer: Any, request: Any, context: Any) -> Answer:
         began = clock()
         word = FAILED
+        is_attempt = isinstance(context, AttemptContext)
         try:
             answer = method(servicer, request, context)
             word = WORDS[getattr(answer, "completeness", message_pb2.COMPLETENESS_COMPLETE)]
@@ -60,7 +62,8 @@ def timed_query(
                 word = REFUSED
             raise
         finally:
-            family.of(mode, word).observe(clock() - began)
+            if not is_attempt or word not in (REFUSED, FAILED):  # else a thread asks again, and counts
+                family.of(mode, word).observe(clock() - began)
 
     return timed
 

@@ -27,6 +27,7 @@ from gateway.shards.replica_choice import ReadFrom
 from gateway.shards.replica_reads import ReplicaReads
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
+from services.serving.calls.at_once import AtOnce
 from services.serving.calls.raw_handlers import add_with_raw
 
 
@@ -41,6 +42,8 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         delivery: pulls and resends messages; None: those methods fail.
         reads: the shards as callers choose to read them, `shards` itself or below it; None: always their leaders.
         read_from: what a request means that does not choose.
+        answers_at_once: whether queries by id are tried at once (services/serving/calls/at_once.py): their one shard is on this
+            machine and has no archive.
     """
 
     def __init__(
@@ -52,6 +55,8 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         delivery: GroupDelivery | None = None,
         reads: ReplicaReads | None = None,
         read_from: ReadFrom = ReadFrom.LEADER,
+        *,
+        answers_at_once: bool = False,
     ) -> None:
         self._source = shards
         self._tokens = tokens
@@ -61,6 +66,8 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         self.asked_members = AskedMembers()
         self.reads = reads
         self.read_from = read_from
+        if answers_at_once:
+            setattr(self, "QueryMessageById", AtOnce(self.QueryMessageById))  # noqa: B010 - mypy knows it as a method
 
     def close(self) -> None:
         """End the threads of searches; later searches fail."""

@@ -17,13 +17,16 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 from services.methods import QUERY_SECONDS
+from services.serving.calls.at_once import AttemptContext
 from services.serving.deadline import answer_seconds
 from services.status import to_status
 from store.errors import InvalidArgumentError
 
 
 def deadline_of(context: grpc.ServicerContext) -> Deadline:
-    """When the query of a caller has to end; a caller without a deadline has QUERY_SECONDS."""
+    """When the query of a caller has to end; a caller without a deadline has QUERY_SECONDS, an attempt no time."""
+    if isinstance(context, AttemptContext):
+        return Deadline.at_hand()
     return Deadline.after(answer_seconds(context, QUERY_SECONDS))
 
 

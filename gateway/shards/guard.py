@@ -154,8 +154,10 @@ def guarded(shard: Shard, thread_count: int, clock: Callable[[], float] = time.m
     records = guard("commitlog") if shard.has(ARCHIVE_PROBLEM) else guards["commitlog"]
 
     def link(method: ShardMethod[Any, Any], request: Any, deadline: Deadline, below: Answering) -> Any:
-        # Not where the call waits on purpose.
-        if not method.is_guarded or (method in (QUEUES_PROGRESS, KEYS_PROGRESS) and request.wait_millis):
+        # Not where the call waits on purpose, or cannot wait.
+        if not (method.is_guarded and deadline.waits) or (
+            method in (QUEUES_PROGRESS, KEYS_PROGRESS) and request.wait_millis
+        ):
             return below(method, request, deadline)
         reads = method is GET_RECORD or method is GET_RECORDS
         return (records if reads else guards[method.service]).call(below, method, request, deadline)

@@ -34,7 +34,7 @@ from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
 from reput.message.v1.message_pb2 import StoredMessage
 from services.calling.port_calls import port_call
 from services.reading.deleted_topics import DeletedTopics
-from store.errors import StoreError, UnsupportedStoreError
+from store.errors import DeadlineExceededError, StoreError, UnsupportedStoreError
 
 
 def with_facts(shard: Shard) -> Shard:
@@ -93,6 +93,10 @@ class RemoteStoreFacts:
         """STORE_FACTS."""
         table = self._topics.fresh_table()
         if table is None:
+            if not deadline.waits:  # a look that fails for want of time would answer other callers, too
+                raise DeadlineExceededError(
+                    "What the store has is not at hand: allow time to ask the commit log for it."
+                )
             table = self._ask(request, deadline)
         seen, facts = self._known  # one field: another caller may have an older table, and put its facts here meanwhile
         if table is not seen:

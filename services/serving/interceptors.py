@@ -32,15 +32,16 @@ from services import status
 from services.methods import METHODS, Kind, Method, short_name
 from services.observing import tracing
 from services.observing.meters import COARSE_SECONDS_BOUNDS, Meters
-from services.serving.admission.callers import client_here
+from services.serving.admission.callers import WorkingFor, client_here
 from services.serving.admission.lane import Lane
 from services.serving.call_guard import CallGuard
 from services.serving.calls.append_pump import Pumped, StreamPump
+from services.serving.calls.at_once import AtOnce
 from services.serving.calls.call_end import CODE_NAMES, as_store_error, code_name_of, end_with, no_request
 from services.serving.calls.open_work import OpenWork, Unanswered
 from services.serving.calls.raw_handlers import AnyHandler
 from services.serving.calls.streamed_later import StreamCall, StreamedLater
-from services.serving.calls.unary_call import AnsweredLater
+from services.serving.calls.unary_call import AnsweredLater, UnaryCall
 from services.serving.calls.woken_requests import WokenRequests
 from services.serving.lanes import Lanes
 from services.serving.stall_watch import REQUEST_SECONDS_MAX, Wait
@@ -159,7 +160,8 @@ class StatusInterceptor(grpc.ServerInterceptor):
         assert not handler.request_streaming, f"{method.path}: no contract has a stream of requests with one answer"
         if isinstance(later := handler.unary_unary, AnsweredLater):
             return _stream_unary(partial(later), lane, method.path, self._later(method, later))
-        return _stream_unary(self._single_answer(method, handler, lane), lane, method.path)
+        at_once = self._at_once(method, handler, later) if isinstance(later, AtOnce) else None
+        return _stream_unary(self._single_answer(method, handler, lane), lane, method.path, at_once=at_once)
 
     def _later(self, method: Method, later: AnsweredLater) -> Callable[[bytes | None, Any], None]:
         """Takes a call that needs no thread; the inner function runs when the call ends."""
@@ -188,6 +190,28 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 call.fail(status.to_status(as_store_error(error, method.path)))
 
         return take
+
+    def _at_once(self, method: Method, handler: Any, first: AtOnce) -> Callable[[bytes, UnaryCall], bool]:
+        """Tries a call in the thread that polls; whether it has ended."""
+
+        def attempt(request: bytes, call: UnaryCall) -> bool:
+            if tracing.is_on():
+                return False
+            started = time.perf_counter()
+            self._work.add(1)
+            try:
+                check_field_count(request, method.path)
+                with WorkingFor(call.client):
+                    answer = first.attempt(handler.request_deserializer(request), call.context)
+                call.answer(handler.response_serializer(answer))
+            except Exception:  # also a bug: the thread that makes the call tells what it is
+                return False
+            finally:
+                self._work.add(-1)
+            self._note_end(method, started, CODE_NAMES[call.status_code])
+            return True
+
+        return attempt
 
     def _polled(self, method: Method, later: StreamedLater, lane: Lane) -> AnyHandler:
         """A call whose stream of answers needs no thread. While it waits it is no open work."""
@@ -377,8 +401,10 @@ def _stream_unary(
     lane: Any,
     method: str,
     take: Callable[[bytes | None, Any], None] | None = None,
+    at_once: Callable[[bytes, UnaryCall], bool] | None = None,
 ) -> AnyHandler:
     _describe(behaviour, lane, method, take, has_one_request=True)
+    behaviour.at_once = at_once
     return grpc.stream_unary_rpc_method_handler(behaviour)
 
 

@@ -186,3 +186,25 @@ def test_page_tokens_of_signed_in_clients_were_sealed_with_a_secret_that_everybo
     assert len({_token_secret(signed_in), _token_secret(signed_in), "reput"}) == 3
     assert _token_secret(signed_in.model_copy(update={"page_token_secret": "set"})) == "set"
     assert _token_secret(GatewaySettings()) == "reput"
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_beside"),
+    [
+        ({}, True),
+        ({"commitlog_target": "127.0.0.1:8082"}, False),
+        ({"archive": "archive"}, False),
+        ({"cold": "s3://bucket/place", "cold_cache": "cache"}, False),
+        ({"shards": "a=unix:/a,unix:/q,unix:/i"}, True),
+        ({"shards": "a=unix:/a,unix:/q,unix:/i;b=unix:/b,unix:/q,unix:/i"}, False),
+        ({"shards_file": "shards"}, False),
+        ({"shard_template": "a-{i}=unix:/a-{i},unix:/q-{i},unix:/i-{i}", "shard_count": 1}, False),
+    ],
+)
+def test_queries_are_tried_at_once_where_one_shard_without_archive_is_on_this_machine(tmp_path, settings, is_beside):
+    from gateway.__main__ import _is_beside_its_shard
+
+    paths = {name: tmp_path / settings[name] for name in ("archive", "shards_file", "cold_cache") if name in settings}
+    (tmp_path / "shards").write_text("a=unix:/a,unix:/q,unix:/i\n")
+    made = GatewaySettings(**({"commitlog_target": f"unix:{tmp_path}/commitlog"} | settings | paths))
+    assert _is_beside_its_shard(made) == is_beside

@@ -257,8 +257,19 @@ class Lane(futures.ThreadPoolExecutor):
                 call.behaviour.take(request, call)
             except Exception as error:
                 self._fail(call, error)
-        else:
+        elif not self._has_ended_at_once(call, request, expected_bytes):
             self._in_thread(call, expected_bytes, call.in_thread(request))
+
+    def _has_ended_at_once(self, call: UnaryCall, request: bytes | None, expected_bytes: int) -> bool:
+        """Whether the call was answered in this thread (services/serving/calls/at_once.py)."""
+        at_once = getattr(call.behaviour, "at_once", None)
+        if at_once is None or request is None:
+            return False
+        before, call.ended = call.ended, partial(self._answered, call, expected_bytes)
+        if at_once(request, call):
+            return True
+        call.ended = before
+        return False
 
     def _in_thread(self, call: UnaryCall, expected_bytes: int, work: tuple[Any, ...]) -> None:
         turns = [call]  # taken by the thread, or here when there is none: the executor keeps work that got no thread

@@ -11,10 +11,11 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.methods import GATEWAY_SERVICE, METHODS
 from services.observing.meters import HistogramFamily
+from services.serving.calls.at_once import AttemptContext
 from store.errors import InvalidArgumentError, RecordCorruptedError, ServiceUnavailableError, TopicNotFoundError
 
 
-def outcomes(act) -> dict[tuple[str, ...], int]:
+def outcomes(act, context=None) -> dict[tuple[str, ...], int]:
     family = HistogramFamily("seconds", "Time.", ("mode", "completeness"), (1.0,))
     ticks = iter(range(1_000))
 
@@ -22,7 +23,7 @@ def outcomes(act) -> dict[tuple[str, ...], int]:
         return act(request, context)
 
     with contextlib.suppress(Exception):
-        timed_query(QueryMessageByKey, family, clock=lambda: float(next(ticks)))(None, None, None)
+        timed_query(QueryMessageByKey, family, clock=lambda: float(next(ticks)))(None, None, context)
     return {labels: sum(histogram.read()[0]) for labels, histogram in family.items()}
 
 
@@ -49,6 +50,19 @@ def raising(error: Exception):
 )
 def test_each_end_has_its_word(act, word):
     assert outcomes(act) == {("by-key", word): 1}
+
+
+@pytest.mark.parametrize(
+    ("act", "counted"),
+    [
+        (lambda *_: pb.QueryMessageByIdResponse(), {("by-key", "complete"): 1}),
+        (raising(TopicNotFoundError("none", topic="t")), {}),
+        (raising(ServiceUnavailableError("gone")), {}),
+        (raising(ZeroDivisionError()), {}),
+    ],
+)
+def test_an_attempt_counts_only_where_it_answers(act, counted):
+    assert outcomes(act, AttemptContext(None)) == counted
 
 
 def test_every_method_with_a_query_mode_is_timed_and_no_other():

@@ -225,6 +225,8 @@ def test_every_port_but_the_status_goes_through_and_each_service_has_its_own(rec
         topics_of(shard, deadline)
     assert list_queues(shard, "none", deadline) == [], "another service of the shard"
     assert len(shard.call(STATUSES, None, deadline)) == 3
+    at_hand = get_record(shard, records[0].commit_log_offset, Deadline.at_hand())
+    assert at_hand.commit_log_offset == records[0].commit_log_offset, "what makes no call is not refused"
     release.set()
     for thread in threads:
         thread.join()

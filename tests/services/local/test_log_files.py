@@ -27,6 +27,7 @@ from services.local.wire import APPENDS, LOOKUPS, LocalMethod
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store.errors import (
+    DeadlineExceededError,
     OffsetOutOfRangeError,
     RecordCorruptedError,
     RecordNotFoundError,
@@ -289,6 +290,22 @@ def test_a_removed_file_gives_its_room_back_when_the_next_one_is_opened(tmp_path
 
     assert len(held) == 1
     assert held[0] > 0
+
+
+def test_without_time_a_record_comes_from_a_file_at_hand_and_nobody_is_asked(tmp_path, address):
+    with served(tmp_path / "s", address) as it:
+        offsets = fill(it.log)
+        client = CommitLogClient(address)
+        with pytest.raises(DeadlineExceededError):
+            client.get(offsets[0], timeout_seconds=0.0)
+        assert it.asked == []
+        expected = client.get(offsets[0])
+        asked = list(it.asked)
+        assert client.get(offsets[0], timeout_seconds=0.0) == expected
+        for elsewhere in (offsets[-1], offsets[0] + 1, it.log.status.end_offset):
+            with pytest.raises(DeadlineExceededError):
+                client.get(elsewhere, timeout_seconds=0.0)
+        assert it.asked == asked
 
 
 def test_a_service_that_has_gone_answers_nothing_and_its_successor_for_its_own_log(tmp_path, address):

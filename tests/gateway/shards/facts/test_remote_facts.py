@@ -11,6 +11,7 @@ from gateway.shards import store_facts
 from gateway.shards.store_facts import RemoteStoreFacts
 from reput.commitlog.v1 import commitlog_service_pb2 as pb
 from services.calling.port_calls import PORT_SECONDS
+from store.errors import DeadlineExceededError
 
 
 class Tables:
@@ -64,3 +65,13 @@ def test_only_facts_that_are_asked_for_count_as_a_call(is_fresh: bool, count: in
     before = sum(PORT_SECONDS.of("commitlog.facts").read()[0])
     assert not facts.facts(None, Deadline.after(60)).deleted_before
     assert sum(PORT_SECONDS.of("commitlog.facts").read()[0]) - before == count
+
+
+def test_facts_that_are_not_at_hand_are_not_asked_for_without_time() -> None:
+    """A look without time fails, and its failure would be that of other callers for a second."""
+    tables = Tables(is_fresh=False)
+    tables.table = None  # type: ignore[assignment,method-assign]  # not to be called
+    with pytest.raises(DeadlineExceededError):
+        RemoteStoreFacts(tables).facts(None, Deadline.at_hand())  # type: ignore[arg-type]
+    tables.is_fresh = True
+    assert not RemoteStoreFacts(tables).facts(None, Deadline.at_hand()).deleted_before  # type: ignore[arg-type]
