@@ -11,7 +11,8 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 /**
  * The four queries through RocketMQ's own clients, warmed; one JSON line with p50 and p99 of each, or with its rate.
  *
- * NAMESRV BROKER_PORT CLUSTER BROKER TOPIC SAMPLES, then COUNT or CALLERS SECONDS. SAMPLES is a file of tab-separated lines:
+ * NAMESRV BROKER_PORT CLUSTER BROKER TOPIC SAMPLES, then COUNT or CALLERS WARM_SECONDS SECONDS. SAMPLES is a file of
+ * tab-separated lines:
  * key, unique key, commit-log offset, queue id, queue offset.
  */
 public class QueryLoad {

@@ -28,21 +28,23 @@ final class QueryTiming {
             .map(line -> line.split("\t")).toArray(String[][]::new);
     }
 
-    /** The queries by kind, as the last arguments say: COUNT of one caller, or CALLERS SECONDS; one line of JSON. */
+    /** The queries by kind, as the last arguments say: COUNT of one caller, or CALLERS WARM_SECONDS SECONDS; one line of JSON. */
     static String measured(Map<String, Query> queries, String[][] samples, String... how) throws Exception {
         List<String> kinds = new ArrayList<>();
         for (Map.Entry<String, Query> each : queries.entrySet()) {
             String figures = how.length == 1 ? measure(each.getValue(), samples, Integer.parseInt(how[0]))
-                : rate(each.getValue(), samples, Integer.parseInt(how[0]), Double.parseDouble(how[1]));
+                : rate(each.getValue(), samples, Integer.parseInt(how[0]), Double.parseDouble(how[1]),
+                    Double.parseDouble(how[2]));
             kinds.add(String.format("\"%s\": %s", each.getKey(), figures));
         }
         return kinds.stream().collect(Collectors.joining(", ", "{", "}"));
     }
 
-    /** Queries a second of `callers` at once for some seconds, after half as long to warm up, as JSON. */
-    private static String rate(Query query, String[][] samples, int callers, double seconds) throws Exception {
+    /** Queries a second of `callers` at once for some seconds, after others to warm up, as JSON. */
+    private static String rate(Query query, String[][] samples, int callers, double warmSeconds, double seconds)
+        throws Exception {
         ExecutorService pool = Executors.newFixedThreadPool(callers);
-        long begin = System.nanoTime() + (long) (seconds / 2 * 1e9);
+        long begin = System.nanoTime() + (long) (warmSeconds * 1e9);
         long end = begin + (long) (seconds * 1e9);
         List<Future<long[]>> running = new ArrayList<>();
         for (int caller = 0; caller < callers; caller++) {

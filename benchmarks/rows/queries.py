@@ -152,7 +152,7 @@ class ConcurrentQueries(CompiledQueries):
     def _figures(self, drive: Callable[..., Any], side: str) -> Mapping[str, float]:
         values = {}
         for callers in CALLER_COUNTS:
-            answer = all_found(drive(callers, self.sizes.measure_seconds), side)
+            answer = all_found(drive(callers, self.sizes.warm_seconds, self.sizes.measure_seconds), side)
             values |= {_rate_name(name, callers): answer[kind]["rate"] for kind, name in KINDS.items()}
         return values
 

@@ -14,7 +14,8 @@ import reput.gateway.v1.QueryMessageByUniqueKeyRequest;
  * The four queries of GatewayService through its generated stub, warmed; one JSON line with p50 and p99 of each, or with
  * its rate.
  *
- * HOST:PORT TOPIC SAMPLES, then COUNT or CALLERS SECONDS. SAMPLES is a file of tab-separated lines: key, unique key, commit-log offset, queue id, queue
+ * HOST:PORT TOPIC SAMPLES, then COUNT or CALLERS WARM_SECONDS SECONDS. SAMPLES is a file of tab-separated
+ * lines: key, unique key, commit-log offset, queue id, queue
  * offset, id.
  */
 public class GatewayQueries {
