@@ -195,7 +195,7 @@ def _health(address: str) -> str:
     """What a readiness probe of a commit log with replicas is told."""
     with grpc.insecure_channel(address) as channel:
         request = health_pb2.HealthCheckRequest(service=IN_SYNC_NAME)
-        answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)
+        answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=WAIT_SECONDS_MAX)
         return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
 

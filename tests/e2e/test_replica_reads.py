@@ -32,7 +32,7 @@ from reput_client import (
 from reput_client.querying.answers import Page
 from tests.support.cluster import Cluster, Load, running_cluster
 from tests.support.halting import halt, resume
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 pytestmark = [
     pytest.mark.cluster,
@@ -273,7 +273,7 @@ def test_no_answer_is_staler_than_it_says_while_leaders_are_killed_under_load(cl
         finally:
             stopping.set()
             for reader in readers:
-                reader.join(30)
+                reader.join(WAIT_SECONDS_MAX)
     print(counts)
     assert faults == []
     assert counts["by replica"] > 20

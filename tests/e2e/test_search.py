@@ -15,7 +15,7 @@ from store.errors import InvalidArgumentError, ResourceBusyError, StoreError
 from tests.support.command import run_command
 from tests.support.processes import children_of
 from tests.support.stack import Stack, new_message, running_stack
-from tests.support.waiting import wait_for, wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_for, wait_until
 
 TOPIC = "Search"
 COUNT = 3_000
@@ -39,7 +39,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
                 )
                 for number in range(begin, begin + 500)
             ]
-            running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=30)
+            running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
         running.wait_until_built()
         yield running
 

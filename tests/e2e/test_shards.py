@@ -127,7 +127,8 @@ def test_answers_are_whole_partial_by_name_or_unavailable(cluster) -> None:
     call = gateway.stub.QueryMessageByKey.future(
         pb.QueryMessageByKeyRequest(topic=TOPIC, key="all"), timeout=WAIT_SECONDS_MAX
     )
-    gateway.stub.GetStatus(pb.GetStatusRequest(), timeout=10)  # by then the call that came before it is under way
+    # By then the call that came before it is under way.
+    gateway.stub.GetStatus(pb.GetStatusRequest(), timeout=WAIT_SECONDS_MAX)
     assert not call.done()
     dying.index.kill()
     answer = call.result()

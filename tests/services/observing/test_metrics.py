@@ -45,7 +45,7 @@ def read(server):
 
 
 def silent_connection(server):
-    connection = socket.create_connection(("127.0.0.1", server.server_port), timeout=20)
+    connection = socket.create_connection(("127.0.0.1", server.server_port), timeout=WAIT_SECONDS_MAX)
     connection.sendall(b"GET /met")
     return connection
 

@@ -71,7 +71,7 @@ def served(pem: Pem | None) -> Iterator[ServiceServer]:
 
 def connect(address: str, begin: bytes) -> socket.socket:
     host, _, port = address.rpartition(":")
-    connection = socket.create_connection((host, int(port)), timeout=30)
+    connection = socket.create_connection((host, int(port)), timeout=WAIT_SECONDS_MAX)
     connection.sendall(begin)
     return connection
 

@@ -86,7 +86,7 @@ def test_a_service_that_has_ended_leaves_nothing_behind(hosts: Hosts) -> None:
         call(service)
         assert service.poll() is None
         service.terminate()
-        assert service.wait(10) == service.poll() == 0
+        assert service.wait(WAIT_SECONDS_MAX) == service.poll() == 0
         assert hosts.ended.wait(WAIT_SECONDS_MAX)
 
 
