@@ -4,7 +4,7 @@ import dataclasses
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from store.errors import StoreCorruptedError
@@ -72,6 +72,7 @@ def as_rocketmq_appends(units: list[bytes], file_size_bytes: int) -> tuple[bytes
     st.lists(st.integers(1, 9), min_size=40, max_size=40),
     st.integers(UNIT_SIZE_BYTES + BLANK_SIZE_BYTES, 400),
 )
+@example(due=[NOW] * 3, parts=[1] * 40, file_size_bytes=UNIT_SIZE_BYTES + BLANK_SIZE_BYTES)  # a file for each unit
 def test_units_are_chained_as_rocketmq_chains_them(due: list[int], parts: list[int], file_size_bytes: int) -> None:
     units = [unit(millis, number) for number, millis in enumerate(due)]
     expected, _ = as_rocketmq_appends(units, file_size_bytes)
