@@ -19,7 +19,8 @@ from tests.gateway.groups.memory_groups import group_settings
 from tests.gateway.rocketmq.consumers import ENDPOINTS, GROUP, TOPIC, WORKER_COUNT, serving
 from tests.support.waiting import wait_until
 
-IDLE_POLL_COUNT = 300  # ten times the threads that they may have; a busy machine opens so many before the first ones end
+# Ten times the threads that they may have; a busy machine opens so many before the first ones end.
+IDLE_POLL_COUNT = 300
 
 
 @pytest.fixture
