@@ -41,10 +41,9 @@ MARKED_FILES = $(shell grep -lrE --include='test_*.py' \
 # A change gets a bounded part of each kind; a release gets all of it, and longer: `make ci FULL=1`.
 FOR_A_CHANGE := $(if $(FULL),,and not release)
 
-# What `make coverage` measures (pyproject.toml, [tool.coverage]). One process and one seed: the same branches each time. Without
-# the thousands of damaged logs, which reach no other branch, and are slow under a tracer. Without pytest's cache, which
-# `make test` beside it writes.
+# What `make coverage` measures (pyproject.toml, [tool.coverage]); with COVERAGE=1 the tests that run anyway are measured.
 COVERED := store/format store/walk store/derive gateway/queries
+MEASURED := $(if $(COVERAGE),-p tests.support.measuring)
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
@@ -63,7 +62,10 @@ kernels: .venv/.setup-dev
 	@$(BIN)/python -m deploy.build_kernels
 
 test: kernels ## Run the tests, or those of one room: [ROOM=gateway] [ROOM=torture] (a sample); `make ci` has the longer kinds
-	$(PYTEST) $(if $(ROOM),tests/$(ROOM),--ignore tests/torture) -m "not ($(MARKED) or kubernetes or release)" $(AGAIN)
+	$(if $(COVERAGE),$(BIN)/python -m coverage erase)
+	$(PYTEST) $(MEASURED) $(if $(ROOM),$(ROOM:%=tests/%),--ignore tests/torture) -m "not ($(MARKED) or kubernetes or release)" \
+		$(if $(AGAIN),$(AGAIN) $(MEASURED))
+	$(if $(COVERAGE),$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report)
 
 torture ci: export TORTURE_LEVEL = $(if $(FULL),full,change)
 # One seed for all tests of a run, so that one that failed is run again as it was.
@@ -83,9 +85,8 @@ check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compati
 	$(BIN)/buf lint
 	$(BIN)/python tools/proto_breaking.py
 
-coverage: .venv/.setup-dev ## Every branch of the pure rooms runs in their own tests: store/{format,walk,derive}, gateway/queries
-	$(BIN)/python -m coverage run -m pytest -q -p no:cacheprovider --hypothesis-seed=0 -k "not thousands_of" $(COVERED:%=tests/%)
-	$(BIN)/python -m coverage report
+coverage: ## Every branch of the pure rooms runs in their own tests: store/{format,walk,derive}, gateway/queries; or `make test COVERAGE=1`
+	@$(MAKE) test COVERAGE=1 ROOM="$(COVERED)"
 
 proto: .venv/.setup-dev ## Generate the protobuf code and the API reference from protos/
 	$(BIN)/python tools/proto.py
@@ -143,7 +144,7 @@ lock: .venv/.setup-dev ## Pin and hash what pyproject.toml asks for (needs uv)
 		--group compiler -o requirements/compiler.txt
 
 clean: ## Remove the environment, the caches and the sample store
-	rm -rf .venv run dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv run dist .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:

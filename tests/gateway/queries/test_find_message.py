@@ -87,10 +87,10 @@ def shards(records, fan_out) -> Shards:
 
 
 def test_every_id_and_key_of_the_store_is_found_without_its_topic(shards, records, deadline) -> None:
-    texts = {offset_msg_id(record) for record in records[::101]} | {
-        r.unique_key for r in records[::103] if r.unique_key
+    texts = {offset_msg_id(record) for record in records[::211]} | {
+        r.unique_key for r in records[::223] if r.unique_key
     }
-    texts |= {key for record in records[::47] for key in record.keys}
+    texts |= {key for record in records[::97] for key in record.keys}
     assert len(texts) > 20
     for text in sorted(texts):
         answer = find(shards, text, deadline)

@@ -16,13 +16,12 @@ from store.format.derived.light_unit import (
 
 ENTRY = LightEntry(1 << 40, 300, -5, 7, 11, -1, 3)
 DATA = encode_light_entry(ENTRY)
-NAMES = encode_light_name(3, "%LMQ%a") + encode_light_name(4, "%LMQ%设备")
 
 
 def test_an_entry_has_the_bytes_that_are_drawn() -> None:
     fields = struct.pack(">qiqqqqq", 1 << 40, 300, -5, 7, 11, -1, 3)
 
-    assert fields + struct.pack(">I", zlib.crc32(fields)) == DATA
+    assert fields + struct.pack(">I", zlib.crc32(fields)) == encode_light_entry(ENTRY)
     assert decode_light_entry(DATA) == ENTRY
 
 
@@ -41,4 +40,5 @@ def test_part_of_an_entry_is_none(size: int) -> None:
 
 @pytest.mark.parametrize(("cut", "count"), [(0, 2), (1, 1), (20, 1), (21, 1), (22, 0), (37, 0)])
 def test_names_end_at_the_first_that_is_not_whole(cut: int, count: int) -> None:
-    assert list(decode_light_names(NAMES[: len(NAMES) - cut])) == [(3, "%LMQ%a"), (4, "%LMQ%设备")][:count]
+    names = encode_light_name(3, "%LMQ%a") + encode_light_name(4, "%LMQ%设备")
+    assert list(decode_light_names(names[: len(names) - cut])) == [(3, "%LMQ%a"), (4, "%LMQ%设备")][:count]
