@@ -43,6 +43,9 @@ class GatewayPort(Protocol):
     def ListTopics(self, request: pb.ListTopicsRequest, context: Any) -> pb.ListTopicsResponse:
         """Topics and their queues."""
 
+    def ListLiteTopics(self, request: pb.ListLiteTopicsRequest, context: Any) -> pb.ListLiteTopicsResponse:
+        """Lite topics of a topic, with how groups stand."""
+
     def ListConsumerGroups(self, request: pb.ListConsumerGroupsRequest, context: Any) -> pb.ListConsumerGroupsResponse:
         """Consumer groups."""
 

@@ -16,6 +16,7 @@ from console.parts.message_row import message_row, queue_href, topic_href, topic
 from console.parts.rates import LATER_SECONDS, Asking, QueueSpan, Rates, queues_of, rates_of, spans_of
 from console.question import Question
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput.message.v1 import message_pb2
 from services.convert import millis_to_timestamp
 
 # Each queue costs calls and a row. Further queues are on the next pages.
@@ -73,6 +74,11 @@ def topic_page(calls: Calls, question: Question) -> Page:
         "whole_href": question.link(href, whole="1") if lacks else "",
         "tail_href": f"{href}/tail",
         "tail_tag": question.text("tag"),
+        "lite_href": f"{href}/lite-topics"
+        if any(
+            each.message_type == message_pb2.MESSAGE_TYPE_LITE for row in found.answer.topics for each in row.settings
+        )
+        else "",
         "banner": banner_of(found.answer, took_millis),
         "took_millis": took_millis,
     }

@@ -32,6 +32,7 @@ from console.gateway_port import GatewayPort
 from console.pages.dead_letter_export import export
 from console.pages.find import FindFailedError, explain_page, find_page
 from console.pages.groups import dead_letters_page, group_page, groups_page, members_page
+from console.pages.lite_topics import lite_topics_page
 from console.pages.message import download, message_page
 from console.pages.page import Page, to_json
 from console.pages.reports import Reports, report_file, reports_page
@@ -153,6 +154,7 @@ class ConsoleApp:
             ("/explain", "find", explain_page),
             ("/topics", "topics", topics_page),
             ("/topics/{topic}", "topics", topic_page),
+            ("/topics/{topic}/lite-topics", "topics", lite_topics_page),
             ("/topics/{topic}/{queue_id}", "topics", queue_page),
             ("/groups", "groups", groups_page),
             ("/groups/{consumer_group}", "groups", group_page),

@@ -228,6 +228,16 @@ def openapi() -> dict[str, Any]:
                 _topic(),
                 [topic, _query("from", "How many queues are before this page.")],
             ),
+            "/topics/{topic}/lite-topics": page(
+                "Lite topics of a topic by name, with what groups have still to consume.",
+                _object({"answer": schemas.reference(pb.ListLiteTopicsResponse.DESCRIPTOR), "tookMillis": _MILLIS}),
+                [
+                    topic,
+                    _query("q", "Part of the name."),
+                    _query("group", "Only those in which this group has a position or a subscriber."),
+                    _query("page", "The page token of the previous answer."),
+                ],
+            ),
             "/topics/{topic}/{queue_id}": page(
                 "Messages of a queue.",
                 _object(

@@ -198,6 +198,7 @@ class MemoryShard:
     Attributes:
         records: the log, oldest first.
         topics: configured topics and their queue counts.
+        kinds: the message types of topics that have one.
         failures: errors to raise, by the name of the port's method.
         damaged: errors in the place of records, by commit-log offset.
         calls: names of the methods called, in order.
@@ -216,6 +217,7 @@ class MemoryShard:
     new_topic_queues: int = 0
     built_offset: int | None = None
     states: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=dict)
     on_wait: Callable[[int, float], object] = lambda past_offset, wait_seconds: None
 
     def __post_init__(self) -> None:
@@ -336,7 +338,7 @@ class MemoryShard:
     def list_topics(self, request: log_pb.ListTopicsRequest, deadline: Deadline) -> log_pb.ListTopicsResponse:
         self._called("list_topics", deadline)
         return log_pb.ListTopicsResponse(
-            topics=[topic_row(name, count) for name, count in self.topics.items()],
+            topics=[topic_row(name, count, kind=self.kinds.get(name, 0)) for name, count in self.topics.items()],
             new_topic_queue_count=self.new_topic_queues,
         )
 

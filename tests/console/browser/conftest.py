@@ -31,7 +31,7 @@ HIT_COUNT = 4_000  # a search by expression takes several steps, and not minutes
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Services on a copy of the broker's store, with hostile messages and a key that 4,000 messages have."""
+    """Services on a copy of the broker's store, with hostile messages, a key that 4,000 messages have, and lite topics."""
     from reput.gateway.v1 import gateway_service_pb2 as pb
 
     root = unpack_store("broker", tmp_path_factory.mktemp("console") / "store")
@@ -45,8 +45,37 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         for begin in range(0, HIT_COUNT, 1_000):
             batch = [new_message("Many", b"hit %d" % (begin + number), keys=["hit"]) for number in range(1_000)]
             running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=batch), timeout=WAIT_SECONDS_MAX)
+        add_lite_topics(running)
         running.wait_until_built()
         yield running
+
+
+def add_lite_topics(running: Stack) -> None:
+    """A topic with 120 lite topics, all of which a client of a group subscribes to."""
+    from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
+    from reput.gateway.v1 import gateway_service_pb2 as pb
+    from reput.message.v1 import message_pb2
+    from services.calling.client import ServiceClient
+    from services.rpcs import consumer as rpc
+
+    gateway = running.gateway
+    topic = pb.CreateTopicRequest(topic="Chats", message_type=message_pb2.MESSAGE_TYPE_LITE)
+    gateway.CreateTopic(topic, timeout=WAIT_SECONDS_MAX)
+    group = pb.UpdateConsumerGroupRequest(consumer_group="readers", lite_attributes={"lite.bind.topic": "Chats"})
+    gateway.UpdateConsumerGroup(group, timeout=WAIT_SECONDS_MAX)
+    names = [*(f"user-{number:03d}" for number in range(119)), "x" * 64]
+    messages = [new_message("Chats", b"hello", properties={"__LITE_TOPIC": name}) for name in names]
+    gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
+    subscription = consumer_pb.SyncLiteSubscriptionRequest(
+        consumer_group="readers",
+        topic="Chats",
+        client_id="a-client",
+        action=consumer_pb.LITE_ACTION_COMPLETE_ADD,
+        lite_topics=names,
+    )
+    client = ServiceClient("consumer", running.addresses["consumer"])
+    client.call(rpc.SYNC_LITE_SUBSCRIPTION, subscription, WAIT_SECONDS_MAX)
+    client.close()
 
 
 @pytest.fixture(scope="module")

@@ -73,6 +73,7 @@ def paths(records) -> dict[str, list[str]]:
             f"/topics/{quote(retry.topic, safe='')}",
             f"/topics/{topic}?part=rates",
         ],
+        "/topics/{topic}/lite-topics": [f"/topics/{topic}/lite-topics", "/topics/chats/lite-topics?q=a&group=g"],
         "/topics/{topic}/{queue_id}": [
             f"/topics/{topic}/{keyed.queue_id}",
             f"/topics/{topic}/{keyed.queue_id}?offset=3&broker=broker-a",

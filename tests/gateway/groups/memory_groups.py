@@ -8,6 +8,7 @@ from gateway.ports.groups import (
     GET_GROUP,
     GET_OFFSETS,
     LIST_GROUPS,
+    LIST_LITE_TOPICS,
     LOCK_QUEUES,
     MAKE_GROUP,
     RESET_OFFSETS,
@@ -83,6 +84,7 @@ def copy_of(message):
 # The name of the double's method, by the method of a shard.
 ANSWERS = {
     LIST_GROUPS: "settings",
+    LIST_LITE_TOPICS: "lite_page",
     GET_GROUP: "facts",
     GET_OFFSETS: "positions",
     COMMIT_OFFSETS: "commit",
@@ -104,6 +106,8 @@ class MemoryGroups:
         groups: settings by name.
         held: positions by group, topic and queue.
         tracks: what `track` answers, by commit-log offset.
+        lite_topics: rows by topic, rising by name.
+        lite_sums: what `facts` tells of each group.
         failure: raised by every call.
         resets: the questions so far that were no dry run.
         sent_back: the questions so far.
@@ -117,6 +121,8 @@ class MemoryGroups:
         self.held = {}
         self.members = {}
         self.tracks = {}
+        self.lite_topics = {}
+        self.lite_sums = []
         self.failure = None
         self.resets = []
         self.sent_back = []
@@ -153,9 +159,24 @@ class MemoryGroups:
         ]
         return pb.ListGroupsResponse(groups=found[: request.page_size], has_more=len(found) > request.page_size)
 
+    def lite_page(self, request, deadline):
+        self._check()
+        found = [
+            each
+            for each in self.lite_topics.get(request.topic, ())
+            if each.lite_topic > request.after
+            and request.lite_topic_contains.lower() in each.lite_topic.lower()
+            and request.consumer_group in ("", *(group.consumer_group for group in each.groups))
+        ]
+        return pb.ListLiteTopicsResponse(
+            lite_topics=found[: request.page_size], has_more=len(found) > request.page_size
+        )
+
     def facts(self, request, deadline):
         known = self._known(request.consumer_group)
-        answer = pb.GetGroupResponse(settings=known, clients=self.members.get(request.consumer_group, ()))
+        answer = pb.GetGroupResponse(
+            settings=known, clients=self.members.get(request.consumer_group, ()), lite_topics=self.lite_sums
+        )
         for (group, topic, queue_id), at in sorted(self.held.items()):
             if group == request.consumer_group:
                 queue = answer.queues.add(
