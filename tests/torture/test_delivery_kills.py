@@ -78,7 +78,7 @@ DRAIN_SECONDS_MAX = 240.0
 # Two consumers must be able to follow, also on a busy machine.
 PRODUCER_PAUSE_SECONDS = 0.05
 LITE_PAUSE_SECONDS = 0.15
-TAKING_CHANCE, NAMING_CHANCE = 0.1, 0.05
+TAKING_SECONDS, NAMING_CHANCE = (0.1, 0.6), 0.2
 MOVED_FROM = re.compile(rb"__REPUT_MOVED_FROM__\x01([^\x02]*)\x02")
 
 
@@ -233,12 +233,16 @@ class Consumer:
 class TakingConsumer(Consumer):
     """A member of an exclusive group that takes lite topics from the others, and sometimes names all, which takes none."""
 
+    # By time: its polls over gRPC wait longer than those at the service.
+    _acts_at = 0.0
+
     def _pop(self) -> list[Popped]:
-        chance = 1.0 if self.draining.is_set() else self._random.random()
-        if chance < TAKING_CHANCE:
-            take(self._pops, self._group, self._number, self._seen, [self._random.choice(MESSAGE_GROUPS)])
-        elif chance < TAKING_CHANCE + NAMING_CHANCE:
-            self._pops.name_lite_topics(self._group, MESSAGE_GROUPS, is_all=True)
+        if time.monotonic() >= self._acts_at and not self.draining.is_set():
+            self._acts_at = time.monotonic() + self._random.uniform(*TAKING_SECONDS)
+            if self._random.random() < NAMING_CHANCE:
+                self._pops.name_lite_topics(self._group, MESSAGE_GROUPS, is_all=True)
+            else:
+                take(self._pops, self._group, self._number, self._seen, [self._random.choice(MESSAGE_GROUPS)])
         return super()._pop()
 
 
@@ -326,6 +330,11 @@ def order_problems(group: str, seen: Seen, frames: list[Frame]) -> list[str]:
                 )
                 break
     return problems
+
+
+def taken_counts(seen: Seen) -> Counter[int]:
+    """Takings that were answered, by member."""
+    return Counter(call.position for calls in seen.taken.values() for call in calls if call.answered < math.inf)
 
 
 def owner_problems(seen: Seen) -> list[str]:
@@ -479,11 +488,13 @@ def consume_under_kills(store: Path, seed: int, kill_count: int) -> str:
         if group != PLAIN:
             problems += order_problems(group, what_it_saw, frames)
     problems += owner_problems(seen[OWNED])
+    assert len(taken_counts(seen[OWNED])) == 2, "the members have taken nothing from each other"
     problems += [f"{what} was moved {count} times" for what, count in moved_from(store, frames).items() if count > 1]
     print(
         f"{kill_count} kills, {[(len(each.acked), dict(each.acked_by_way)) for each in producers]} messages, "
         f"{ {group: len(each.delivered) for group, each in seen.items()} } deliveries, "
-        f"{sum(map(len, seen[OWNED].taken.values()))} takings, {dict(mixed.processed.by_door)} by door, "
+        f"{dict(Counter(each.member for each in seen[OWNED].delivered))} of {OWNED} by member, "
+        f"{dict(taken_counts(seen[OWNED]))} takings, {dict(mixed.processed.by_door)} by door, "
         f"{locking.processed.again_count} again in order"
     )
     return "\n".join(problems[:20])
