@@ -125,6 +125,7 @@ class ConsoleGateway:
         self.UpdateTopic = guarded("UpdateTopic", gateway.UpdateTopic)
         self.DeleteTopic = guarded("DeleteTopic", gateway.DeleteTopic)
         self.ListConsumerGroups = guarded("ListConsumerGroups", gateway.ListConsumerGroups)
+        self.ListLiteTopics = guarded("ListLiteTopics", gateway.ListLiteTopics)
         self.GetConsumerGroup = guarded("GetConsumerGroup", gateway.GetConsumerGroup)
         self.GetConsumerRunningInfo = guarded("GetConsumerRunningInfo", gateway.GetConsumerRunningInfo)
         self.UpdateConsumerGroup = guarded("UpdateConsumerGroup", gateway.UpdateConsumerGroup)
