@@ -143,7 +143,7 @@ def test_who_has_not_signed_in_sees_the_form_and_nothing_else(guarded: Browser) 
 
 def test_a_good_token_becomes_a_cookie_that_only_we_get_and_a_bad_one_does_not(guarded: Browser) -> None:
     good = guarded.post("/sign-in?next=%2Ftopics", b"token=the-key")
-    bad = guarded.post("/sign-in?next=%2Ftopics", b"token=other")
+    bad = guarded.post("/sign-in?next=%2Ftopics", b"token=a-wrong-key")
 
     assert (good.status, good.headers["location"]) == (303, "/topics")
     for attribute in ("reput_session=the-key", "HttpOnly", "SameSite=strict"):
@@ -151,7 +151,7 @@ def test_a_good_token_becomes_a_cookie_that_only_we_get_and_a_bad_one_does_not(g
     assert "Max-Age" not in good.headers["set-cookie"]
     assert (bad.status, "set-cookie" in bad.headers) == (401, False)
     assert "the API key is not known here" in bad.text
-    assert "other" not in bad.text
+    assert "a-wrong-key" not in bad.text
 
 
 def test_signed_in_pages_are_there_and_programs_may_send_a_header(guarded: Browser) -> None:
