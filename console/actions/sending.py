@@ -132,7 +132,7 @@ def _message_of(given: Given) -> NewMessage:
         name, equals, value = line.partition("=")
         if not line.strip():
             continue
-        if not name.strip() or not equals:
+        if not name.strip() or not equals or not value:  # the store refuses an empty value
             raise InvalidArgumentError(f"properties has the line {line[:100]!r}: write NAME=VALUE.", field="properties")
         properties[name.strip()] = value
     if group := question.text("message_group"):

@@ -407,7 +407,8 @@ class ConsoleApp:
             "section": section,
             "theme": theme if theme in THEMES else "auto",
             "here": here,
-            "json_href": f"{here}{'&' if '?' in here else '?'}format=json",
+            # Actions have no answer for programs, which use gRPC.
+            "json_href": "" if here.startswith("/actions/") else f"{here}{'&' if '?' in here else '?'}format=json",
             "signed_in_as": "1" if self._source.sign_in.is_on and self._token(request) else "",
         }
         session, is_new = self._session(request), False

@@ -28,7 +28,7 @@ def test_a_message_has_what_its_form_says(acting: Acting, log: Log) -> None:
         "keys": "k1  k2",
         "tags": "a",
         "body": "one\r\ntwo\r\n",
-        "properties": "color=blue = red\r\n\r\nempty=\r\n",
+        "properties": "color=blue = red\r\n\r\nsize=2\r\n",
         "message_group": "g1",
         "delay": "90",
     }
@@ -43,7 +43,7 @@ def test_a_message_has_what_its_form_says(acting: Acting, log: Log) -> None:
     )
     assert dict(message.properties) == {
         "color": "blue = red",
-        "empty": "",
+        "size": "2",
         SHARDING_KEY: "g1",
         TIMER_DELAY_MS: "90000",
     }
@@ -77,6 +77,7 @@ def test_a_file_is_the_body_byte_for_byte(acting: Acting, log: Log) -> None:
         ({"topic": "orders", "body": "{", "body_kind": "json"}, "body is no JSON"),
         ({"topic": "orders", "body": "[" * 100_000, "body_kind": "json"}, "body is no JSON"),
         ({"topic": "orders", "body": "x", "properties": "no value"}, "write NAME=VALUE"),
+        ({"topic": "orders", "body": "x", "properties": "empty="}, "write NAME=VALUE"),
         ({"topic": "orders", "body": "x", "delay": "-1"}, "delay is"),
         ({"topic": "orders", "body": "x", "delay": "1", "at": "2030-01-02T03:04"}, "leave one out"),
         ({"topic": "orders", "body": "x", "body_kind": "xml"}, "body_kind is"),

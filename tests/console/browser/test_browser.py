@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from console.web.app import ACTIONS
 from tests.console.browser.conftest import HIT_COUNT, HOSTILE_BODIES, HOSTILE_KEY, SIZES, keep_picture
 from tests.support.halting import halt, resume
 from tests.support.stack import new_message, running_stack
@@ -104,7 +105,8 @@ def paths(stack) -> dict[str, str]:
         "group": "/groups/b_cg",
         "members": "/groups/b_cg/members",
         "dead-letters": "/groups/b_cg/dead-letters",
-        "dead-letters-check": "/groups/b_cg/dead-letters?check=1",
+        **{f"action-{action.name}": f"/actions/{action.name}" for _, action in ACTIONS},
+        "action-filled": "/actions/send?topic=b_log&keys=a&body=%3Cb%3E",
         "waiting": "/waiting",
         "half-messages": "/half-messages",
         "replicas": "/replicas",

@@ -1,5 +1,6 @@
 """What became of a message, and dead letters that are sent again, in a real browser over services on the broker's store."""
 
+import base64
 import json
 import urllib.request
 from collections.abc import Iterator
@@ -70,7 +71,7 @@ def test_dead_letters_are_checked_confirmed_and_sent_again(own_stack, open_page)
     page.click("#check button.primary")  # without the tick the browser keeps the form
     assert page.locator("#check").count() == 1
 
-    page.check("input[name=confirmed]")
+    page.check("#check input[type=checkbox]")
     page.click("#check button.primary")
     page.wait_for_selector(f"main:has-text('{count} dead letters were sent again.')")
     keep_picture(page, "dead-letters-sent")
@@ -81,16 +82,72 @@ def test_dead_letters_are_checked_confirmed_and_sent_again(own_stack, open_page)
     assert new["topic"] == "b_log"
 
 
+def ends_of(stack: Stack) -> list[str]:
+    return [queue["maxOffset"] for queue in answer_of(stack, "/topics/b_log")["queues"]]
+
+
 def test_the_check_alone_sends_nothing(own_stack, open_page) -> None:
-    def ends() -> list[str]:
-        return [queue["maxOffset"] for queue in answer_of(own_stack, "/topics/b_log")["queues"]]
-
-    before = ends()
+    before = ends_of(own_stack)
     page = open_page()
-    page.goto(url(own_stack, f"{DEAD_LETTERS}?check=1"))
-    page.reload()
+    page.goto(url(own_stack, DEAD_LETTERS))
+    page.locator("input[name=id]").first.check()
+    page.click("text=Send the chosen ones again")
+    assert "1 dead letters would be stored" in page.locator("#check").inner_text()
 
-    assert ends() == before
+    assert ends_of(own_stack) == before
+
+
+@pytest.mark.parametrize("size", ["light", "phone-dark"])
+def test_a_file_is_sent_from_the_page_of_its_topic_and_not_twice_by_a_reload(
+    own_stack, open_page, tmp_path, size: str
+) -> None:
+    content = bytes(range(256)) * 40 + b"\r\n--x"
+    (tmp_path / "body.bin").write_bytes(content)
+    page = open_page(size, timezone_id="Asia/Shanghai")
+    page.goto(url(own_stack, "/topics/b_log"))
+    page.click("text=Send a message")
+    page.fill("input[name=keys]", f"sent-{size}")
+    page.fill("textarea[name=properties]", "color=<b>blue</b>\nsize=2")
+    page.set_input_files("input[name=file]", str(tmp_path / "body.bin"))
+    page.click("form.fields button")
+    assert "<b>blue</b>" in page.locator("#check").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= (390 if "phone" in size else 1280)
+    keep_picture(page, f"action-check-{size}")
+    page.check("#check input[type=checkbox]")
+    page.click("#check button.primary")
+    page.wait_for_selector("main:has-text('The message is stored.')")
+    page.reload()
+    page.wait_for_selector("main:has-text('This was confirmed before')")
+
+    found = f"/?mode=key&topic=b_log&key=sent-{size}"
+    wait_until(lambda: answer_of(own_stack, found)["answer"].get("messages"), "the message is found")
+    (message,) = answer_of(own_stack, found)["answer"]["messages"]
+    assert base64.b64decode(message["body"]) == content
+    assert message["properties"]["color"] == "<b>blue</b>"
+
+
+def test_a_time_of_a_form_is_typed_in_the_browsers_zone(own_stack, open_page) -> None:
+    page = open_page(timezone_id="Asia/Shanghai")
+    page.goto(url(own_stack, "/actions/send?topic=b_log&body=x"))
+    page.fill("input[name=at]", "2030-01-02T08:00:00.000")
+    page.click("form.fields button")
+
+    assert "2030-01-02 00:00:00.000 UTC" in page.locator("#check").inner_text()
+
+
+@pytest.mark.parametrize("language", ["en", "zh-CN"])
+def test_what_an_action_will_do_is_accessible(own_stack, open_page, language: str) -> None:
+    axe = pytest.importorskip(
+        "axe_playwright_python.sync_playwright", reason="axe-core: pip install axe-playwright-python"
+    )
+    page = open_page("phone", locale=language)
+    page.goto(url(own_stack, "/actions/reset-offset?group=b_cg&topic=b_log&to=earliest"))
+    page.click("form.fields button")
+    assert page.locator("#check tbody tr").count() == 4
+    found = axe.Axe().run(page).response["violations"]
+    assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    keep_picture(page, f"action-reset-{language[:2]}")
 
 
 def test_an_uploaded_descriptor_set_shows_a_body_by_its_fields(own_stack, open_page, tmp_path) -> None:
