@@ -315,7 +315,7 @@ def console_page() -> str:
     parts = []
     for rpc in found["gateway"].rpcs:
         lines = "".join(
-            f'<div class="line"><pre tabindex="0"><code>{html.escape(line)}</code></pre>{COPY_LINE}</div>'
+            f'<div class="shell-line"><pre tabindex="0"><code>{html.escape(line)}</code></pre>{COPY_LINE}</div>'
             for line in rpc.lines()
         )
         parts.append(

@@ -484,7 +484,7 @@ def test_each_line_of_the_api_is_copied_by_a_button(stack, open_page) -> None:
     page = open_page()
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.goto(url(stack, "/api"))
-    lines = page.locator("#AppendMessageStream .line")
+    lines = page.locator("#AppendMessageStream .shell-line")
 
     lines.nth(0).locator("button").click()
     wait_until(lambda: lines.nth(0).locator("button").inner_text() == "Copied", "the button to say so")
