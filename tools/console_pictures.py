@@ -79,10 +79,18 @@ def sample() -> Iterator[str]:
 
 
 def path_of_message(console: str) -> str:
-    """The page of the first message that the sample's key finds."""
+    """The page of the first message that the sample's key finds, once the samples are there."""
     asked = urllib.request.Request(f"{console}/?q=order-1001", headers={"Accept": "application/json"})
-    with urllib.request.urlopen(asked, timeout=START_SECONDS_MAX) as answer:
-        message = json.load(answer)["answer"]["matches"][-1]["message"]
+    ends = time.monotonic() + START_SECONDS_MAX
+    while True:
+        with urllib.request.urlopen(asked, timeout=START_SECONDS_MAX) as answer:
+            matches = json.load(answer)["answer"].get("matches", [])
+        if matches:
+            break
+        if time.monotonic() > ends:
+            raise SystemExit(f"{console} has no message with the key order-1001")
+        time.sleep(0.5)
+    message = matches[-1]["message"]
     return f"/messages/{message['offsetMsgId']}?broker={message['brokerName']}"
 
 
