@@ -22,13 +22,17 @@ import zlib
 from array import array
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from store.derive.queue_placement import light_position_max
 from store.errors import LightQueueLimitError
 from store.files.file_system import FileSystem
 from store.format.topic import LIGHT_QUEUE_COUNT_MAX
+
+if TYPE_CHECKING:
+    from commitlog_svc.append.layout import Int64s
 
 NAME = "light-positions."
 ROW = struct.Struct("<16sqq")
@@ -38,6 +42,7 @@ _PLACE = struct.Struct("<qq")
 TABLE_COUNT = 256  # a table that grows is copied while appends wait: so a small one
 _SLOT_COUNT_MIN = 8
 _WORD_COUNT = 4  # of a slot: a row
+_NUMBERS = "<i8"
 # A journal with fewer rows is not written anew, however few of them count.
 _OLD_ROW_COUNT_MIN = 1 << 15
 
@@ -119,18 +124,14 @@ class LightOffsets:
         """Forgets the queues of one of TABLE_COUNT tables whose newest record lies before the log's first byte."""
         if not self._tables:
             return
-        table, kept = self._tables[number], array("q")
-        for slot in range(0, len(table), _WORD_COUNT):
-            if table[slot] or table[slot + 1]:
-                if table[slot + 3] >= log_first_offset:
-                    kept.extend(table[slot : slot + _WORD_COUNT])
-                else:
-                    self.floor = max(self.floor, table[slot + 2])
-        count = len(kept) // _WORD_COUNT
-        if count < self._counts[number]:
-            self.count -= self._counts[number] - count
+        rows = _rows_of(self._tables[number])
+        is_gone = rows[:, 3] < log_first_offset
+        if is_gone.any():
+            self.floor = max(self.floor, int(rows[is_gone, 2].max()))
             self._wants_all = True
-            self._refill(number, kept)
+            kept = rows[~is_gone]
+            self.count -= len(rows) - len(kept)
+            self._tables[number], self._counts[number] = _table_of(kept, len(kept)), len(kept)
 
     def take_changes(self) -> Changes:
         """What has changed since the last call, for the journal."""
@@ -148,13 +149,27 @@ class LightOffsets:
         self._changed = {**changes.rows, **self._changed}
         self._wants_all = self._wants_all or changes.tables is not None
 
-    def load(self, rows: memoryview, floor: int) -> None:
+    def load(self, rows: bytes, floor: int) -> None:
         """Sets rows of a journal, before all others; of two of a queue the later counts."""
-        for row in ROW.iter_unpack(rows):
-            self._put(*row)
-        self._rows_in_journal += len(rows) // ROW.size
-        self._changed = {}
+        import numpy as np
+
+        fresh = np.frombuffer(rows, _NUMBERS).reshape(-1, _WORD_COUNT)
+        self._rows_in_journal += len(fresh)
         self.floor = max(self.floor, floor)
+        every = np.concatenate([*map(_rows_of, self._tables), fresh])
+        every = every[
+            np.lexsort((every[:, 1], every[:, 0], every[:, 0] % TABLE_COUNT))
+        ]  # stable: the latest of a key is last
+        is_latest = np.ones(len(every), np.bool_)
+        is_latest[:-1] = (every[1:, :2] != every[:-1, :2]).any(axis=1)
+        every = every[is_latest]
+        self.left_out_count += max(0, len(every) - self._count_max)
+        every = every[: self._count_max]
+        self.count = len(every)
+        ends = np.searchsorted(every[:, 0] % TABLE_COUNT, np.arange(TABLE_COUNT + 1)).tolist()
+        self._counts = [end - begin for begin, end in pairwise(ends)]
+        self._tables = [_table_of(every[begin:end], end - begin) for begin, end in pairwise(ends)]
+        self._changed = {}
 
     def write_all(self) -> None:
         """The next changes are all rows."""
@@ -173,11 +188,7 @@ class LightOffsets:
             self._counts[number] += 1
             self.count += 1
             if self._counts[number] * _WORD_COUNT * 3 > len(table) * 2:
-                kept = array("q")
-                for slot in range(0, len(table), _WORD_COUNT):
-                    if table[slot] or table[slot + 1]:
-                        kept.extend(table[slot : slot + _WORD_COUNT])
-                self._refill(number, kept, self._counts[number])
+                self._tables[number] = _table_of(_rows_of(table), self._counts[number])
                 table, at = self._find(key)
         table[at], table[at + 1] = _KEY.unpack(key)
         table[at + 2], table[at + 3] = next_offset, commit_log_offset
@@ -193,23 +204,50 @@ class LightOffsets:
             at = at + _WORD_COUNT & mask
         return table, at
 
-    def _refill(self, number: int, rows: "array[int]", count: int = 0) -> None:
-        """Makes a table with room for `count` rows, or for twice as many as it gets."""
-        slot_count = _SLOT_COUNT_MIN
-        while slot_count < 2 * max(count, len(rows) // _WORD_COUNT):
-            slot_count *= 2
-        table = self._tables[number] = array("q", bytes(8 * _WORD_COUNT * slot_count))
-        mask = len(table) - _WORD_COUNT
-        for row in range(0, len(rows), _WORD_COUNT):
-            at = (rows[row] >> 8) * _WORD_COUNT & mask
-            while table[at] or table[at + 1]:
-                at = at + _WORD_COUNT & mask
-            table[at : at + _WORD_COUNT] = rows[row : row + _WORD_COUNT]
-        self._counts[number] = max(count, len(rows) // _WORD_COUNT)
+
+def _rows_of(table: "array[int] | bytes") -> "Int64s":
+    """The rows of a table, in no order; shape (rows, 4)."""
+    import numpy as np
+
+    slots = np.frombuffer(table, _NUMBERS).reshape(-1, _WORD_COUNT)
+    return slots[(slots[:, 0] | slots[:, 1]) != 0]
+
+
+def _table_of(rows: "Int64s", count: int) -> "array[int]":
+    """A table with these rows, and room for twice `count`."""
+    import numpy as np
+
+    slot_count = _SLOT_COUNT_MIN
+    while slot_count < 2 * count:
+        slot_count *= 2
+    # As if each were put in the order of the slots that they want: it gets that one, or the one behind the row before.
+    wanted = rows[:, 0] >> 8 & slot_count - 1
+    order = np.argsort(wanted, kind="stable")
+    rows, places = rows[order], np.arange(len(rows))
+    slots = np.maximum.accumulate(wanted[order] - places) + places
+    does_fit = slots < slot_count
+    table = np.zeros((slot_count, _WORD_COUNT), _NUMBERS)
+    table[slots[does_fit]] = rows[does_fit]
+    # Behind the last slot comes the first one; at most half of the slots are taken.
+    free = np.flatnonzero((table[:, 0] | table[:, 1]) == 0)
+    table[free[: len(rows) - does_fit.sum()]] = rows[~does_fit]
+    return array("q", table.tobytes())
 
 
 def _key_of(queue: str) -> bytes:
     return blake2b(queue.encode("utf-8", "surrogatepass"), digest_size=ROW.size - _PLACE.size).digest()
+
+
+def _load_blocks(blocks: "list[_Block]", light: LightOffsets) -> None:
+    light.load(b"".join(block.rows for block in blocks), max(block.floor for block in blocks))
+
+
+class _Block(NamedTuple):
+    """A good block of a journal, and where it ends in its file (bytes)."""
+
+    end: int
+    rows: memoryview
+    floor: int
 
 
 class JournalPlace(NamedTuple):
@@ -243,12 +281,7 @@ class LightJournal:
         """
         number, size_bytes = self.place
         if changes.tables is not None:
-            rows = b"".join(
-                table[at : at + ROW.size]
-                for table in changes.tables
-                for at in range(0, len(table), ROW.size)
-                if table[at : at + _PLACE.size] != bytes(_PLACE.size)
-            )
+            rows = b"".join(_rows_of(table).tobytes() for table in changes.tables)
             number, size_bytes = max([number, *self._numbers()]) + 1, 0
         elif changes.rows:
             rows = b"".join(ROW.pack(key, *place) for key, place in changes.rows.items())
@@ -280,11 +313,10 @@ class LightJournal:
         if place == JournalPlace(0, 0):
             return True
         blocks = list(self._blocks(place.number))
-        ends = [end for end, _, _ in blocks]
+        ends = [block.end for block in blocks]
         if place.size_bytes not in ends:
             return False
-        for _, rows, floor in blocks[: ends.index(place.size_bytes) + 1]:
-            light.load(rows, floor)
+        _load_blocks(blocks[: ends.index(place.size_bytes) + 1], light)
         self.place = place
         return True
 
@@ -292,14 +324,13 @@ class LightJournal:
         """Reads the newest file with a good block, as far as it is good: the whole log is walked next."""
         for number in sorted(self._numbers(), reverse=True):
             blocks = list(self._blocks(number))
-            for _, rows, floor in blocks:
-                light.load(rows, floor)
             if blocks:
+                _load_blocks(blocks, light)
                 break
         light.write_all()
 
-    def _blocks(self, number: int) -> Iterator[tuple[int, memoryview, int]]:
-        """The end, the rows and the floor of each good block of a file."""
+    def _blocks(self, number: int) -> Iterator[_Block]:
+        """The good blocks of a file, up to the first that is none."""
         path = self._path(number)
         if not self._fs.is_file(path):
             return
@@ -314,7 +345,7 @@ class LightJournal:
             end = at + least + size_bytes
             if end > len(data) or size_bytes % ROW.size or zlib.crc32(data[at + _HEAD.size : end]) != crc:
                 return
-            yield end, data[at + least : end], _PLACE.unpack_from(data, at + _HEAD.size)[1]
+            yield _Block(end, data[at + least : end], _PLACE.unpack_from(data, at + _HEAD.size)[1])
             at = end
 
     def _numbers(self) -> list[int]:
