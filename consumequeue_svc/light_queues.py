@@ -13,13 +13,14 @@ the way back from the newest entry, over pointers that lead far back (a skip lis
 
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from store.derive.queue_placement import LightUnit, Placement, QueuePlacement, light_position_max
 from store.errors import StoreCorruptedError
@@ -34,6 +35,12 @@ from store.format.derived.light_unit import (
 )
 from store.format.derived.queue_unit import FILLER, QueueUnit, encode_queue_unit
 from store.format.topic import LIGHT_QUEUE_COUNT_MAX, TOPIC_NAME_SHOWN
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
 
 # Entries of a file (59 MB): retention removes whole files, and a start reads all of them.
 FILE_ENTRY_COUNT = 1 << 20
@@ -54,6 +61,66 @@ class _Queue:
     end: int
 
 
+class _Queues:
+    """The queues by name, in the order of their numbers; in columns, because an object for each takes twice the memory.
+
+    One thread writes, any may read: a row never changes its place, and is written before its name. Who reads an end reads the
+    newest entry after it, and they are written the other way round: so the entry is never older than the end.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, int] = {}
+        self._names: list[str] = []
+        self._numbers, self._newest, self._ends = array("q"), array("q"), array("q")
+
+    @classmethod
+    def of(cls, names: list[str], columns: "Sequence[Int64s]") -> "_Queues":
+        """Queues with these names; `columns` are their numbers, which rise, their newest entries and their ends."""
+        found = cls()
+        found._rows, found._names = dict(zip(names, range(len(names)), strict=True)), names
+        found._numbers, found._newest, found._ends = (array("q", column.tobytes()) for column in columns)
+        return found
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def get(self, name: str) -> _Queue | None:
+        """A queue as it is now."""
+        row = self._rows.get(name)
+        return None if row is None else self._at(row)
+
+    def update(self, queues: Mapping[str, _Queue]) -> None:
+        """Changes queues, and adds those that are new, which have greater numbers than all others."""
+        for name, queue in queues.items():
+            row = self._rows.get(name)
+            if row is None:
+                self._numbers.append(queue.number)
+                self._newest.append(queue.newest)
+                self._ends.append(queue.end)
+                self._names.append(name)
+                self._rows[name] = len(self._rows)
+            else:
+                self._newest[row] = queue.newest
+                self._ends[row] = queue.end
+
+    def part(self, number: int, count_max: int) -> list[tuple[str, _Queue]]:
+        """The first queues from a number on."""
+        first = bisect_left(self._numbers, number)
+        return [(self._names[row], self._at(row)) for row in range(first, min(first + count_max, len(self._rows)))]
+
+    def from_entry(self, number: int) -> "_Queues":
+        """Those whose newest entry has at least this number."""
+        import numpy as np
+
+        columns = [np.array(column) for column in (self._numbers, self._newest, self._ends)]
+        rows = np.flatnonzero(columns[1] >= number)
+        return _Queues.of([self._names[row] for row in rows.tolist()], [column[rows] for column in columns])
+
+    def _at(self, row: int) -> _Queue:
+        end = self._ends[row]
+        return _Queue(self._numbers[row], self._newest[row], end)
+
+
 class _Staged:
     """What one call of `apply` writes.
 
@@ -63,6 +130,7 @@ class _Staged:
         names: of their queues, by number of the entry.
         next_number: of the next new queue.
         new_count: of new queues.
+        read: entries that it needed and that were not among those used lately, by number.
         told: units that are remarkable, by what is said of them.
     """
 
@@ -72,6 +140,7 @@ class _Staged:
         self.names: dict[int, str] = {}
         self.next_number = next_number
         self.new_count = 0
+        self.read: dict[int, LightEntry] = {}
         self.told: dict[str, list[LightUnit]] = {}
 
     def tell(self, why: str, unit: LightUnit) -> None:
@@ -109,12 +178,13 @@ class LightQueues:
         self._directory = directory
         self._file_entry_count = file_entry_count
         self._count_max = count_max
-        self._cache: dict[int, LightEntry] = {}  # of the thread that writes; newest entries, and what they point to
-        self._queues: dict[str, _Queue] = {}
+        # Of the thread that writes: newest entries, and what they point to. Those that were used lately, and those before them.
+        self._cache: dict[int, LightEntry] = {}
+        self._older: dict[int, LightEntry] = {}
+        self._queues = _Queues()
         self._next_number = 0
         self._begin = self._end = 0
         self._names_size_bytes = 0  # of the newest file
-        self._named: set[int] = set()  # queues that have their name in it
 
     # -- read
 
@@ -125,7 +195,7 @@ class LightQueues:
 
     def names(self) -> list[str]:
         """The queues that have a unit."""
-        return sorted(name for name, queue in self._queues.items() if queue.newest >= self._begin)
+        return sorted(name for name, queue in self._queues.part(0, len(self._queues)) if queue.newest >= self._begin)
 
     def newest(self, queue: str) -> tuple[int, int]:
         """Number of the newest entry of a queue, and the position behind it (in messages); -1 and 0 when it has none."""
@@ -137,17 +207,9 @@ class LightQueues:
 
         In the order in which the queues came. At most `count_max` queues are looked at.
         """
-        items: Iterable[tuple[str, _Queue]] = self._queues.items()
-        try:
-            part = self._part(items, first_number, count_max)
-        except RuntimeError:  # a queue came or went meanwhile
-            part = self._part(list(self._queues.items()), first_number, count_max)
+        part = self._queues.part(first_number, count_max)
         rows = [(name, queue.end) for name, queue in part if name.startswith(prefix) and queue.newest >= self._begin]
         return rows, part[-1][1].number + 1 if len(part) == count_max else 0
-
-    @staticmethod
-    def _part(items: "Iterable[tuple[str, _Queue]]", first_number: int, count_max: int) -> "list[tuple[str, _Queue]]":
-        return list(islice((item for item in items if item[1].number >= first_number), count_max))
 
     def entry(self, number: int) -> LightEntry | None:
         """An entry; None when retention removed it.
@@ -182,9 +244,10 @@ class LightQueues:
         for unit in units:
             self._stage(unit, staged)
         self._write_entries(staged)
+        self._cache.update(staged.read)
         self._cache.update(staged.entries)
-        if len(self._cache) > CACHED_ENTRY_COUNT:
-            self._cache = {queue.newest: staged.entries[queue.newest] for queue in staged.queues.values()}
+        if len(self._cache) > CACHED_ENTRY_COUNT // 2:
+            self._older, self._cache = self._cache, {}
         self._end += len(staged.entries)
         self._next_number = staged.next_number
         self._queues.update(staged.queues)
@@ -200,9 +263,7 @@ class LightQueues:
             )
 
     def _stage(self, unit: LightUnit, staged: "_Staged") -> None:
-        queue = staged.queues.get(unit.queue)
-        if queue is None and (known := self._queues.get(unit.queue)) is not None:
-            queue = _Queue(known.number, known.newest, known.end)
+        queue = staged.queues.get(unit.queue) or self._queues.get(unit.queue)
         if queue is None and len(self._queues) + staged.new_count >= self._count_max:
             staged.tell("are in more light queues than REPUT_CONSUMEQUEUE_LIGHT_QUEUE_COUNT_MAX allows", unit)
             return
@@ -237,7 +298,10 @@ class LightQueues:
         return -1 if newest is None else newest.commit_log_offset
 
     def _known_entry(self, number: int, staged: "_Staged") -> LightEntry | None:
-        return staged.entries.get(number) or self._cache.get(number) or self.entry(number)
+        found = staged.entries.get(number) or self._cache.get(number) or staged.read.get(number)
+        if found is None and (found := self._older.get(number) or self.entry(number)) is not None:
+            staged.read[number] = found
+        return found
 
     def _placement(self, unit: LightUnit, queue: _Queue | None, staged: "_Staged") -> Placement:
         if queue is not None and unit.queue_offset == queue.end:
@@ -268,28 +332,27 @@ class LightQueues:
         """Writes entries, and before them the names of their queues that their file does not have."""
         count = self._file_entry_count
         begin, end = self._end, self._end + len(staged.entries)
-        # Not changed before all is written: a full disk may come between, and the same units again.
-        named, added, names_size_bytes = self._named, set[int](), self._names_size_bytes
+        names_size_bytes = self._names_size_bytes
         while begin < end:
             first = self._first_of(begin)
             stop = min(end, first + count)
             if begin == first:
-                named, added, names_size_bytes = set(), set(), 0
-            fresh: dict[int, str] = {}
-            for number in range(begin, stop):
-                queue_number = staged.entries[number].queue_number
-                if queue_number not in named and queue_number not in added:
-                    fresh[queue_number] = staged.names[number]
+                names_size_bytes = 0
+            entries = [staged.entries[number] for number in range(begin, stop)]
+            # A queue that has an older entry in the file has its name there.
+            fresh = {
+                entry.queue_number: staged.names[number]
+                for number, entry in enumerate(entries, begin)
+                if entry.previous < first
+            }
             if fresh:
                 names = b"".join(encode_light_name(*name) for name in fresh.items())
                 self._open(self._path(_NAMES, first)).write(names_size_bytes, names)
                 names_size_bytes += len(names)
-            data = b"".join(encode_light_entry(staged.entries[number]) for number in range(begin, stop))
+            data = b"".join(map(encode_light_entry, entries))
             self._open(self._path(_UNITS, first)).write((begin - first) * ENTRY_SIZE_BYTES, data)
-            added.update(fresh)
             begin = stop
-        named.update(added)
-        self._named, self._names_size_bytes = named, names_size_bytes
+        self._names_size_bytes = names_size_bytes  # not before all is written: a full disk, and the same units again
 
     def _open(self, path: Path) -> OpenFile:
         if not self._files.fs.is_file(path):
@@ -377,7 +440,7 @@ class LightQueues:
             hidden += [self._path(_UNITS, self._begin), self._path(_NAMES, self._begin)]
             self._begin += self._file_entry_count
         if hidden:
-            self._queues = {name: queue for name, queue in self._queues.items() if queue.newest >= self._begin}
+            self._queues = self._queues.from_entry(self._begin)
         return hidden
 
     def remove_hidden(self, paths: Iterable[Path]) -> None:
@@ -414,27 +477,33 @@ class LightQueues:
             ]
         )
         assert dtype.itemsize == ENTRY_SIZE_BYTES
-        queues: dict[str, _Queue] = {}
-        next_number = 0
-        self._named, self._names_size_bytes = set(), 0
+        named, names = array("q"), list[str]()  # numbers and names of all files
+        rows = [np.empty((3, 0), np.int64)]
+        self._names_size_bytes = 0
         for first in range(self._begin, self._end, self._file_entry_count):
             data = self._read(self._path(_NAMES, first))
-            names = dict(decode_light_names(data))
-            next_number = max([next_number, *(number + 1 for number in names)])
+            before = len(named)
+            for number, name in decode_light_names(data):
+                named.append(number)
+                names.append(name)
             count = min(self._end - first, self._file_entry_count)
             entries = np.frombuffer(self._read(self._path(_UNITS, first))[: count * ENTRY_SIZE_BYTES], dtype)
             numbers, from_the_end = np.unique(entries["queue"][::-1], return_index=True)
             places = count - 1 - from_the_end
-            for number, place, position in zip(
-                numbers.tolist(), places.tolist(), entries["queue_offset"][places].tolist(), strict=True
-            ):
-                name = names.get(number)
-                if name is None:
-                    raise self._damaged(self._path(_NAMES, first), 0, f"it has no name of queue {number}")
-                queues[name] = _Queue(number, first + place, position + 1)
+            rows.append(np.stack([numbers, first + places, entries["queue_offset"][places] + 1]))
+            nameless = np.setdiff1d(numbers, np.array(named[before:]))
+            if len(nameless):
+                raise self._damaged(self._path(_NAMES, first), 0, f"it has no name of queue {nameless[0]}")
             if self._end < first + self._file_entry_count:
-                self._named, self._names_size_bytes = set(names), len(data)
-        self._queues, self._next_number, self._cache = queues, next_number, {}
+                self._names_size_bytes = len(data)
+        every = np.concatenate(rows, axis=1)
+        numbers, from_the_end = np.unique(every[0, ::-1], return_index=True)
+        numbers_named, places = np.unique(np.array(named), return_index=True)
+        places = places[np.searchsorted(numbers_named, numbers)]
+        self._queues = _Queues.of(
+            [names[place] for place in places.tolist()], every[:, every.shape[1] - 1 - from_the_end]
+        )
+        self._next_number, self._cache, self._older = max(named, default=-1) + 1, {}, {}
 
     def _tail_crc(self, begin: int, end: int) -> int:
         first = self._first_of(end - 1) if end else 0

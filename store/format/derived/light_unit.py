@@ -64,11 +64,11 @@ def encode_light_name(queue_number: int, name: str) -> bytes:
 
 def decode_light_names(data: bytes) -> Iterator[tuple[int, str]]:
     """The numbers and names of queues; ends at the first that is not whole."""
-    at = 0
-    while at + _NAME_HEAD.size <= len(data):
-        queue_number, size = _NAME_HEAD.unpack_from(data, at)
-        at += _NAME_HEAD.size
-        if at + size > len(data):
+    at, unpack, head_size = 0, _NAME_HEAD.unpack_from, _NAME_HEAD.size
+    while at + head_size <= len(data):
+        queue_number, size = unpack(data, at)
+        begin = at + head_size
+        at = begin + size
+        if at > len(data):
             return
-        yield queue_number, str(data[at : at + size], "utf-8", "surrogateescape")
-        at += size
+        yield queue_number, data[begin:at].decode("utf-8", "surrogateescape")
