@@ -48,6 +48,9 @@ FILE_ENTRY_COUNT = 1 << 20
 TAIL_ENTRY_COUNT = 64
 # Entries that the next units may lead to: 300 bytes each.
 CACHED_ENTRY_COUNT = 1 << 15
+# What is read from a file at once: queues that take turns have their entries side by side.
+BLOCK_ENTRY_COUNT = 64
+CACHED_BLOCK_COUNT = 64
 _UNITS, _NAMES = "units.", "names."
 _log = logging.getLogger("reput.consumequeue")
 
@@ -181,6 +184,7 @@ class LightQueues:
         # Of the thread that writes: newest entries, and what they point to. Those that were used lately, and those before them.
         self._cache: dict[int, LightEntry] = {}
         self._older: dict[int, LightEntry] = {}
+        self._blocks: dict[int, bytes] = {}  # likewise, as they lie in the files; by the number of their first entry
         self._queues = _Queues()
         self._next_number = 0
         self._begin = self._end = 0
@@ -222,15 +226,22 @@ class LightQueues:
         first = self._first_of(number)
         path, at = self._path(_UNITS, first), (number - first) * ENTRY_SIZE_BYTES
         try:
-            found = decode_light_entry(self._files.get(path).read(at, ENTRY_SIZE_BYTES))
+            data = self._files.get(path).read(at, ENTRY_SIZE_BYTES)
         except FileNotFoundError:
-            found = None
+            data = b""
+        found = self._sound(number, data)
         if number < self._begin:
             return None  # removed meanwhile
-        # A queue's entries point back, so no walk over them goes round.
-        if found is None or found.previous >= number or found.jump > number:
+        if found is None:
             raise self._damaged(path, at, "it has no unit of a light queue there")
         return found
+
+    @staticmethod
+    def _sound(number: int, data: bytes) -> LightEntry | None:
+        """The entry with a number; None when these are not the bytes of one."""
+        found = decode_light_entry(data)
+        # A queue's entries point back, so no walk over them goes round.
+        return None if found is None or found.previous >= number or found.jump > number else found
 
     # -- write
 
@@ -299,9 +310,27 @@ class LightQueues:
 
     def _known_entry(self, number: int, staged: "_Staged") -> LightEntry | None:
         found = staged.entries.get(number) or self._cache.get(number) or staged.read.get(number)
-        if found is None and (found := self._older.get(number) or self.entry(number)) is not None:
+        if found is None and (found := self._older.get(number) or self._entry_of_block(number)) is not None:
             staged.read[number] = found
         return found
+
+    def _entry_of_block(self, number: int) -> LightEntry | None:
+        """`entry`, for the thread that writes."""
+        if not self._begin <= number < self._end:
+            return None
+        file_first = self._first_of(number)
+        first = number - (number - file_first) % BLOCK_ENTRY_COUNT
+        at = (number - first) * ENTRY_SIZE_BYTES
+        block = self._blocks.get(first, b"")
+        if len(block) <= at:  # not read yet, or before there was this entry
+            count = min(self._end, file_first + self._file_entry_count) - first
+            file = self._files.get(self._path(_UNITS, file_first))
+            size_bytes = min(count, BLOCK_ENTRY_COUNT) * ENTRY_SIZE_BYTES
+            block = file.read((first - file_first) * ENTRY_SIZE_BYTES, size_bytes)
+            if len(self._blocks) >= CACHED_BLOCK_COUNT:
+                self._blocks.clear()
+            self._blocks[first] = block
+        return self._sound(number, block[at : at + ENTRY_SIZE_BYTES]) or self.entry(number)
 
     def _placement(self, unit: LightUnit, queue: _Queue | None, staged: "_Staged") -> Placement:
         if queue is not None and unit.queue_offset == queue.end:
@@ -504,6 +533,7 @@ class LightQueues:
             [names[place] for place in places.tolist()], every[:, every.shape[1] - 1 - from_the_end]
         )
         self._next_number, self._cache, self._older = max(named, default=-1) + 1, {}, {}
+        self._blocks.clear()
 
     def _tail_crc(self, begin: int, end: int) -> int:
         first = self._first_of(end - 1) if end else 0

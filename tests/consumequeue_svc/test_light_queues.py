@@ -9,8 +9,8 @@ from consumequeue_svc.light_queues import LightQueues, oldest_that
 from store.derive.queue_placement import LightUnit
 from store.errors import DiskFullError, StoreCorruptedError
 from store.files.file_system import RealFileSystem
-from store.files.open_files import OpenFiles
-from store.format.derived.light_unit import LightEntry, decode_light_names, encode_light_entry
+from store.files.open_files import OpenFile, OpenFiles
+from store.format.derived.light_unit import ENTRY_SIZE_BYTES, LightEntry, decode_light_names, encode_light_entry
 from store.format.derived.queue_unit import FILLER, QueueUnit
 
 RECORD_SIZE_BYTES = 100
@@ -408,24 +408,27 @@ def test_pages_of_queues_left_out_one_that_came_again_after_old_files_were_remov
         assert found == [(f"%LMQ%{each}", ends[each]) for each in (3, 5, 9, 16)]
 
 
-def test_a_queue_that_is_not_in_memory_is_read_once_for_its_next_unit(
+def test_queues_that_are_not_in_memory_and_lie_side_by_side_are_read_together_for_their_next_units(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    light = make(tmp_path)
-    light.apply([unit(0, "%LMQ%a", 0), unit(1, "%LMQ%b", 0)])
-    again = make(tmp_path)
+    light = make(tmp_path, file_entry_count=32)
+    light.apply([unit(number, f"%LMQ%{number}", 0) for number in range(40)])
+    again = make(tmp_path, file_entry_count=32)
     assert again.resume(light.state())
-    read: list[int] = []
-    entry = again.entry
+    read: list[tuple[str, int]] = []
+    pread = OpenFile.read
 
-    def counted(number: int) -> LightEntry | None:
-        read.append(number)
-        return entry(number)
+    def counted(file: OpenFile, at: int, size: int) -> bytes:
+        read.append((file._path.name[-2:], at // ENTRY_SIZE_BYTES))
+        return pread(file, at, size)
 
-    monkeypatch.setattr(again, "entry", counted)
-    again.apply([unit(2, "%LMQ%a", 1)])
+    monkeypatch.setattr(OpenFile, "read", counted)
+    again.apply([unit(40 + number, f"%LMQ%{number}", 1) for number in range(40)])
+    monkeypatch.undo()
 
-    assert read == [0]
+    assert sorted(read) == [("00", 0), ("32", 0)]
+    units = [unit(record, f"%LMQ%{record % 40}", record // 40) for record in range(80)]
+    assert_holds(again, units, {each.queue for each in units})
 
 
 def test_a_queue_has_its_name_once_in_each_file_where_it_has_units(tmp_path: Path) -> None:
