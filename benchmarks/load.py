@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import processes
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-TOPIC = "Bench"
+TOPIC, LITE = "Bench", "BenchLite"
 STREAM_WINDOW = 16  # requests under way at once on a stream
 FIRST_ANSWER_SECONDS_MAX = 30.0
 DRAIN_SECONDS_MAX = 60.0
@@ -42,6 +42,7 @@ class Load:
         replicated: appends are answered when all in-sync replicas have them.
         topic_count: topics that messages take turns in; for `producer`.
         key_count: keys of a message; for `producer`.
+        lite_count: lite topics that messages take turns in, of the topic LITE; 0: they are ordinary. For `producer`.
         warm_seconds: time before counting starts.
         seconds: time that is counted.
         rate: messages a second; 0: as fast as possible.
@@ -60,6 +61,7 @@ class Load:
     replicated: bool = False
     topic_count: int = 1
     key_count: int = 1
+    lite_count: int = 0
 
     def command(self) -> list[str]:
         """The command that runs this load."""
@@ -85,6 +87,13 @@ def environment() -> dict[str, str]:
 def topic_of(number: int) -> str:
     """The name of a topic: that of most rows, and of more topics for rows that have many."""
     return TOPIC if number == 0 else f"{TOPIC}-{number}"
+
+
+def lite_message(number: int, lite_number: int, body: bytes) -> Any:
+    """The message with a number, of a lite topic."""
+    from reput_client import NewMessage
+
+    return NewMessage(LITE, body, (f"key-{number}",), "TagA", lite_topic=f"t{lite_number}")
 
 
 class _Acks:
@@ -124,7 +133,9 @@ def _producer(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
 
     def send(producer: Any, numbers: range, body: bytes, delivered: Callable[[Any], None]) -> None:
         batch = [
-            NewMessage(
+            lite_message(number, number % load.lite_count, body)
+            if load.lite_count
+            else NewMessage(
                 topic_of(number % load.topic_count),
                 body,
                 (f"key-{number}", *(f"key-{number}-{more}" for more in range(1, load.key_count))),

@@ -48,6 +48,17 @@ def cpu_seconds(pids: Sequence[int]) -> float:
     return total / TICKS
 
 
+def written_mib(pids: Sequence[int]) -> float:
+    """What processes have written to files so far, in MiB, counted by pages as they become dirty."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in pathlib.Path(f"/proc/{pid}/io").read_text().splitlines():
+                if line.startswith("write_bytes:"):
+                    total += int(line.split()[1])
+    return total / (1 << 20)
+
+
 def thread_count(pid: int) -> int:
     """Threads of a process."""
     return len(os.listdir(f"/proc/{pid}/task"))

@@ -30,6 +30,7 @@ class Sizes:
         failover_count: leaders killed in each round.
         topic_counts: topics over which appends and queries must take the same time.
         connection_counts: connections that do nothing, likewise for appends.
+        lite_counts: lite topics, likewise; the first one is what the others are compared with.
         index_slot_count: slots of index files in kept stores.
         index_entry_count: entries of index files in kept stores.
         single_process: our services run in one process, but for the rows about processes.
@@ -52,6 +53,7 @@ class Sizes:
     failover_count: int
     topic_counts: tuple[int, ...] = (1, 1_000, 10_000, 100_000)
     connection_counts: tuple[int, ...] = (1, 100, 1_000, 10_000)
+    lite_counts: tuple[int, ...] = (10, 10_000, 100_000)
     pipeline_log_bytes: tuple[int, ...] = (GIB // 2, GIB, 2 * GIB, 4 * GIB)
     settle_seconds: float = 2.0
     idle_seconds: float = 5.0
@@ -78,6 +80,7 @@ TINY = Sizes(
     failover_count=1,
     topic_counts=(1, 20),
     connection_counts=(1, 20),
+    lite_counts=(5, 50),
     pipeline_log_bytes=(MIB, 2 * MIB),
     settle_seconds=0.1,
     idle_seconds=0.2,
@@ -117,5 +120,6 @@ FULL = Sizes(
     timer_count=1_000_000,
     timer_counts=(100_000, 1_000_000, 10_000_000),
     failover_count=8,
+    lite_counts=(10, 10_000, 100_000, 1_000_000),
 )
 BY_NAME = {sizes.name: sizes for sizes in (TINY, SAMPLE, FULL)}

@@ -17,6 +17,7 @@ from benchmarks.rows.first_seconds import FirstSeconds
 from benchmarks.rows.growth import Growth
 from benchmarks.rows.growth_by import GrowthBy
 from benchmarks.rows.idle_polls import IdlePolls
+from benchmarks.rows.lite_growth import LiteGrowth
 from benchmarks.rows.memory import Memory
 from benchmarks.rows.mirrored import Mirrored
 from benchmarks.rows.name_server import NameServerRow
@@ -42,7 +43,7 @@ from benchmarks.sizes import Sizes
 
 _ROWS: tuple[type[Row], ...] = (
     OneKib, CompiledOneKib, Small, CompiledSmall, Unary, OfficialSend, SyncUnary, Findable, Queries, CompiledQueries,
-    ConcurrentQueries, ColdQuery, Rebuild, Restart, Memory, Start, Growth, GrowthBy,
+    ConcurrentQueries, ColdQuery, Rebuild, Restart, Memory, Start, Growth, GrowthBy, LiteGrowth,
     PushThroughput, SimpleThroughput, BulkPull, PushLatency, ConsumerGrowth, IdlePolls,
     TimerLateness, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
     Failover, Mirrored,

@@ -133,6 +133,17 @@ def test_timers_and_transactions_run_on_rocketmqs_side(tmp_path: pathlib.Path) -
 @pytest.mark.rocketmq
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.mark.timeout(1200)
+def test_light_queues_grow_on_rocketmqs_side_in_files_and_in_rocksdb(tmp_path: pathlib.Path) -> None:
+    result = _run(tmp_path, "--sides", "rocketmq", "--rows", "L").rows["L"]
+    wanted = {metric.name for metric in registry.make("L", TINY).metrics if THEIRS in metric.sides}
+    assert {name for name, sides in result.rounds.items() if sides.get(THEIRS)} == wanted, result.notes
+
+
+@pytest.mark.bench
+@pytest.mark.release
+@pytest.mark.rocketmq
+@pytest.mark.skipif(REASON is not None, reason=str(REASON))
+@pytest.mark.timeout(1200)
 def test_a_broker_fails_over_and_is_mirrored(tmp_path: pathlib.Path) -> None:
     results = _run(tmp_path, "--sides", "ours,rocketmq", "--rows", f"24,{MIRRORED}")
     assert 0 < results.rows[24].rounds["p50"][THEIRS][0] < 120
