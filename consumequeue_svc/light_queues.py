@@ -529,9 +529,8 @@ class LightQueues:
         numbers, from_the_end = np.unique(every[0, ::-1], return_index=True)
         numbers_named, places = np.unique(np.array(named), return_index=True)
         places = places[np.searchsorted(numbers_named, numbers)]
-        self._queues = _Queues.of(
-            [names[place] for place in places.tolist()], every[:, every.shape[1] - 1 - from_the_end]
-        )
+        columns = every[:, every.shape[1] - 1 - from_the_end]
+        self._queues = _Queues.of([names[place] for place in places.tolist()], list(columns))
         self._next_number, self._cache, self._older = max(named, default=-1) + 1, {}, {}
         self._blocks.clear()
 

@@ -210,7 +210,8 @@ def _rows_of(table: "array[int] | bytes") -> "Int64s":
     import numpy as np
 
     slots = np.frombuffer(table, _NUMBERS).reshape(-1, _WORD_COUNT)
-    return slots[(slots[:, 0] | slots[:, 1]) != 0]
+    rows: Int64s = slots[(slots[:, 0] | slots[:, 1]) != 0]
+    return rows
 
 
 def _table_of(rows: "Int64s", count: int) -> "array[int]":
