@@ -20,7 +20,8 @@ import pytest
 
 # Each process has one, from its options on to its end.
 _MEASURED = pytest.StashKey["Measured"]()
-MANY = "thousands_of"  # in the names of tests that reach no further branch, and are slow under a tracer
+# In the names of tests that reach no further branch and are slow under a tracer: many inputs, kernels as plain Python.
+UNMEASURED = ("thousands_of", "uncompiled")
 
 
 class Measured:
@@ -51,7 +52,7 @@ class Measured:
     def is_own(self, item: pytest.Item) -> bool:
         """Whether the branches that a test runs count."""
         is_in_room = any(item.path.is_relative_to(self.root / "tests" / room) for room in self.rooms)
-        return is_in_room and MANY not in item.name
+        return is_in_room and not any(part in item.name for part in UNMEASURED)
 
     def _forget(self) -> None:
         prefixes = tuple(room.replace("/", ".") for room in self.rooms)

@@ -36,6 +36,11 @@ def by_others():
 
 def by_thousands():
     return "thousands"  # line 19
+
+def by_form(is_source):
+    if is_source:
+        return "uncompiled"  # line 23
+    return "compiled"
 """
 OTHERS = """
 from room.inner import sizes
@@ -53,6 +58,10 @@ def test_signs_of_all_kinds_of_numbers(number, sign):
 
 def test_thousands_of_inputs_reach_no_more():
     assert sizes.by_thousands() == "thousands"
+
+@pytest.mark.parametrize("form", ["compiled", "uncompiled"])
+def test_the_forms_of_a_kernel(form):
+    assert sizes.by_form(form == "uncompiled") == form
 
 def test_what_is_cached_of_other_tests_is_found_again():
     assert [sizes.size_of(""), sizes.size_of("a")] == [0, 1]
@@ -79,11 +88,11 @@ def test_branches_count_that_the_own_tests_of_a_room_reach(
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     options = ("-p", "tests.support.measuring", "-p", "no:cacheprovider", *processes)
     ran = pytester.runpytest_subprocess("--import-mode=importlib", *options, "tests/another", "tests/room")
-    ran.assert_outcomes(passed=6)
+    ran.assert_outcomes(passed=8)
 
     coverage = [sys.executable, "-m", "coverage"]
     subprocess.run([*coverage, "combine", "--quiet"], check=True)
     report = subprocess.run([*coverage, "report"], capture_output=True, text=True, check=True).stdout
     found = next(line.split(maxsplit=6) for line in report.splitlines() if line.startswith("room/inner/sizes.py"))
-    assert found[-1] == "16, 19", report
+    assert found[-1] == "16, 19, 23", report
     assert "fast_kernel" not in report
