@@ -28,7 +28,7 @@ from services.status import StatusError
 from store.errors import RecordCorruptedError, StoreError
 from store.files.open_files import open_file_count_max
 from store.format.record import Record
-from store.walk.record_reader import read_record_at
+from store.walk.record_reader import FIRST_READ_BYTES, read_record_at
 
 # 64 GiB of log, in files of the default size; a file that was dropped is handed over again when it is needed.
 FILE_COUNT_MAX = 64
@@ -88,6 +88,18 @@ class FilePart:
         self._link = link
         self._file = file
 
+    def is_at_hand(self, commit_log_offset: int) -> bool:
+        """Whether the record at an offset needs one read only, and that waits for no disk.
+
+        False too where the file system cannot tell: tmpfs, and some in networks.
+        """
+        head = bytearray(min(FIRST_READ_BYTES, self.end_offset - commit_log_offset))
+        try:
+            size_bytes = os.preadv(self.fd, [head], commit_log_offset - self.file_offset, os.RWF_NOWAIT)
+        except OSError:
+            return False
+        return size_bytes == len(head) and int.from_bytes(head[:RECORD_SIZE_BYTES]) <= size_bytes
+
     def has_name(self) -> bool:
         """Whether retention has not removed the file; asked after a read, because then it was there during the read."""
         if os.fstat(self.fd).st_nlink > 0:
@@ -140,7 +152,7 @@ class LogFiles:
 
         Args:
             commit_log_offset: in bytes.
-            timeout_seconds: as for `read`.
+            timeout_seconds: as for `read`; without time only a record is given that no disk has to be waited for.
             end_offset: the log is known to reach so far (bytes): the service is asked for its end when it was less.
         """
         link = self._link
@@ -155,7 +167,10 @@ class LogFiles:
             return None
         first_offset = link.file_offset(commit_log_offset)
         file = file or link.files.get(first_offset) or self._opened(link, commit_log_offset, timeout_seconds)
-        return None if file is None else FilePart(link, file, first_offset)
+        part = None if file is None else FilePart(link, file, first_offset)
+        if part is not None and timeout_seconds <= 0 and not part.is_at_hand(commit_log_offset):
+            return None
+        return part
 
     def is_written_at(self, commit_log_offset: int) -> bool | None:
         """Whether anything was written from an offset on; None when the service has to be asked. Makes no call.

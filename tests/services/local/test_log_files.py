@@ -19,7 +19,7 @@ from reput.commitlog.v1 import commitlog_service_pb2_grpc as pb_grpc
 from reput.message.v1 import message_pb2
 from services.calling.commitlog import FILE_READ_BYTES_MAX, CommitLogClient
 from services.convert import stored_message
-from services.local import log_files
+from services.local import log_files, messages_kernel
 from services.local.encoded_records import RecordEncoder
 from services.local.log_files import LogFiles
 from services.local.server import over_bytes, serve_local
@@ -35,6 +35,7 @@ from store.errors import (
     StoreError,
 )
 from store.format.record import decode_record, patch_record
+from store.walk.record_reader import FIRST_READ_BYTES
 from tests.commitlog_svc.support import append, make_log, new_message
 from tests.support.waiting import WAIT_SECONDS_MAX
 
@@ -299,6 +300,7 @@ def test_without_time_a_record_comes_from_a_file_at_hand_and_nobody_is_asked(tmp
         with pytest.raises(DeadlineExceededError):
             client.get(offsets[0], timeout_seconds=0.0)
         assert it.asked == []
+        require_answers_about_memory(tmp_path)
         expected = client.get(offsets[0])
         asked = list(it.asked)
         assert client.get(offsets[0], timeout_seconds=0.0) == expected
@@ -306,6 +308,53 @@ def test_without_time_a_record_comes_from_a_file_at_hand_and_nobody_is_asked(tmp
             with pytest.raises(DeadlineExceededError):
                 client.get(elsewhere, timeout_seconds=0.0)
         assert it.asked == asked
+
+
+def require_answers_about_memory(folder: Path) -> None:
+    """Skips the test where the file system cannot tell what of a file is in memory."""
+    path = folder / "probe"
+    path.write_bytes(b"x")
+    with path.open("rb") as file:
+        try:
+            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+        except OSError:
+            pytest.skip("this file system cannot tell")
+
+
+def test_a_record_on_the_disk_held_up_all_calls_of_a_gateway_that_tried_to_answer_at_once(
+    tmp_path, address, monkeypatch
+):
+    """An attempt runs in the thread that polls: what a slow or hanging disk has is for a thread of the call's own."""
+    with served(tmp_path / "s", address) as it:
+        offsets = fill(it.log)
+        client = CommitLogClient(address)
+        expected = client.get(offsets[0])
+        whole = os.preadv
+
+        def on_disk(fd, buffers, offset, flags=0):
+            assert flags & os.RWF_NOWAIT
+            raise BlockingIOError
+
+        def half_in_memory(fd, buffers, offset, flags=0):
+            assert flags & os.RWF_NOWAIT
+            return whole(fd, buffers, offset) - 1
+
+        for held in (on_disk, half_in_memory):
+            monkeypatch.setattr(os, "preadv", held)
+            with pytest.raises(DeadlineExceededError):
+                client.get(offsets[0], timeout_seconds=0.0)
+            assert client.get(offsets[0]) == expected
+        monkeypatch.setattr(os, "preadv", lambda fd, buffers, offset, flags=0: whole(fd, buffers, offset))
+        assert client.get(offsets[0], timeout_seconds=0.0) == expected
+        large = next(offset for offset in offsets if client.get(offset).store_size_bytes > FIRST_READ_BYTES)
+        asked = list(it.asked)
+        with pytest.raises(DeadlineExceededError):
+            client.get(large, timeout_seconds=0.0)
+        assert it.asked == asked
+
+
+def test_the_kernel_reads_as_much_of_a_record_first_as_is_at_hand():
+    assert messages_kernel.FIRST_READ_BYTES == FIRST_READ_BYTES
 
 
 def test_a_service_that_has_gone_answers_nothing_and_its_successor_for_its_own_log(tmp_path, address):
