@@ -203,9 +203,12 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 check_field_count(request, method.path)
                 with WorkingFor(call.client):
                     answer = first.attempt(handler.request_deserializer(request), call.context)
-                call.answer(handler.response_serializer(answer))
+                data = handler.response_serializer(answer)
             except Exception:  # also a bug: the thread that makes the call tells what it is
+                self._work.add(-1)
                 return False
+            try:
+                call.answer(data)  # it has ended then, also when this raises: no thread may answer it again
             finally:
                 self._work.add(-1)
             self._note_end(method, started, CODE_NAMES[call.status_code])

@@ -15,6 +15,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from services import status
 from services.observing import tracing
 from services.serving.calls.at_once import AtOnce, AttemptContext
+from services.serving.calls.unary_call import UnaryCall
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
 from store.errors import DeadlineExceededError, InvalidArgumentError, RecordNotFoundError
@@ -154,3 +155,24 @@ def test_many_callers_get_their_own_answers_while_every_other_attempt_fails() ->
         assert list(pool.map(functools.partial(ask, call), asked)) == asked
         wait_until(lambda: ended(server) == {"OK": 200}, lambda: ended(server))
         wait_until(lambda: server.lanes.calls.call_count == 0, "places")
+
+
+def test_a_call_whose_end_failed_after_its_attempt_was_made_again_by_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had left its lane, and left it a second time after the thread."""
+    queries = Queries()
+    end = UnaryCall.answer
+
+    def fails_behind_the_answer(call: UnaryCall, response: bytes) -> None:
+        end(call, response)
+        raise RuntimeError("a bug behind the answer")
+
+    with serving(queries) as (server, call):
+        assert ask(call) == "id"
+        wait_until(lambda: server.lanes.calls.call_count == 0, "places")
+        monkeypatch.setattr(UnaryCall, "answer", fails_behind_the_answer)
+        with contextlib.suppress(grpc.RpcError):
+            ask(call)
+        monkeypatch.undo()
+        assert ask(call) == "id"
+        wait_until(lambda: server.lanes.calls.call_count == 0, "places")
+    assert [is_attempt for is_attempt, _, _ in queries.seen] == [True] * 3
