@@ -199,7 +199,7 @@ class TraceWriter:
             return False
         try:
             self._post(self._wire(entries, keys), lambda _, error: self._answered(len(entries), error))
-        except (ReputClientError, TypeError, ValueError) as error:
+        except Exception as error:  # also that no thread can be started: what is told of goes on
             self._lost(len(entries), error)
             with self._lock:
                 self._is_busy = False

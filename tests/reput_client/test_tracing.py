@@ -150,6 +150,21 @@ def test_a_message_that_cannot_be_sent_fails_nothing_and_the_next_one_is_tried(e
     assert (len(posts), tracer.dropped_count) == (2, 2)
 
 
+def test_a_thread_that_could_not_be_started_for_traces_left_the_outcome_of_a_send_untold() -> None:
+    """As near the limit of threads, or while the interpreter ends."""
+
+    def post(wire: bytes, told: OnDelivery) -> None:
+        raise RuntimeError("can't start new thread")
+
+    tracer = writer(post)
+    outcomes: list[Any] = []
+    tracer.watch("Orders", "", [], 1, NORMAL, lambda *outcome: outcomes.append(outcome))(RECEIPT, None)
+    assert (outcomes, tracer.dropped_count) == ([(RECEIPT, None)], 1)
+    told = tracer.watch_all([Sent("Orders", b"x")])
+    told(lambda *outcome: outcomes.append(outcome), [RECEIPT], None)
+    assert (len(outcomes), tracer.dropped_count) == (2, 2)
+
+
 def test_a_send_that_failed_and_a_send_of_traces_are_not_told() -> None:
     posts, outcomes = Posts(), []
     tracer = writer(posts)
