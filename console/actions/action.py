@@ -69,7 +69,7 @@ class Plan:
         facts, table: the details.
         warning: what the reader may not expect; may be empty.
         command: for `act`; None: there is nothing to do.
-        size_bytes: of the command.
+        size_bytes: of the command; 0: no more than what was posted.
         answer: the plan as JSON.
     """
 
@@ -78,7 +78,7 @@ class Plan:
     table: Table | None = None
     warning: str = ""
     command: Any = None
-    size_bytes: int = 1_024
+    size_bytes: int = 0
     answer: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -38,6 +38,14 @@ class _Chosen:
     places: Sequence[tuple[str, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Drop:
+    """All dead letters of a group, as many as were shown."""
+
+    consumer_group: str
+    shown_count: int
+
+
 class ResendDeadLetters:
     """Send dead letters to their own topics again."""
 
@@ -148,13 +156,21 @@ class DropDeadLetters:
         if not answer.dead_letter_count:
             return Plan(words("The group has no dead letter."), facts)
         warning = words("All of them go, and this cannot be taken back: export them first.")
-        command = pb.DeleteTopicRequest(topic=DEAD_LETTER_PREFIX + group)
+        command = _Drop(group, answer.dead_letter_count)
         return Plan(words("The dead letters of the group would be dropped."), facts, None, warning, command)
 
     def act(self, calls: Calls, command: Any, words: Words) -> Done:
         """See Action."""
-        answer = calls.ask(calls.gateway.DeleteTopic, command)
-        group = command.topic.removeprefix(DEAD_LETTER_PREFIX)
+        group = command.consumer_group
+        asked = pb.GetConsumerGroupRequest(consumer_group=group)
+        count = calls.ask(calls.gateway.GetConsumerGroup, asked).dead_letter_count
+        if count > command.shown_count:
+            raise InvalidArgumentError(
+                f"The group has {count} dead letters now, and {command.shown_count} were shown: none was dropped. Look at "
+                "the new ones, and check again.",
+                field="confirmation",
+            )
+        answer = calls.ask(calls.gateway.DeleteTopic, pb.DeleteTopicRequest(topic=DEAD_LETTER_PREFIX + group))
         return Done(words("The dead letters were dropped."), onward=(group_href(group), group), answer=to_json(answer))
 
 

@@ -58,11 +58,16 @@ def export(calls: Calls, consumer_group: str, kind: str, ids: Sequence[str] | No
 def _chosen(calls: Calls, topic: str, kind: str, lines: list[bytes], ids: Sequence[str]) -> str:
     if not 0 < len(ids) <= CHOSEN_COUNT_MAX:
         raise InvalidArgumentError(f"{len(ids)} dead letters are chosen: choose 1 to {CHOSEN_COUNT_MAX}.", field="id")
+    size_bytes = 0
     for offset_msg_id in ids:
         letter = stored_of(calls, offset_msg_id, "")
         if letter.topic != topic:
             raise InvalidArgumentError(f"{offset_msg_id} is no dead letter of {topic!r}.", field="id")
-        lines.append(_line(letter, kind))
+        line = _line(letter, kind)
+        size_bytes += len(line)
+        if size_bytes > EXPORT_BYTES_MAX:
+            return f"it has {len(lines) - 1} dead letters, which is the limit: `reput dlq export` has none"
+        lines.append(line)
     return ""
 
 

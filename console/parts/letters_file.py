@@ -15,7 +15,7 @@ COLUMNS = (
 )
 FORMATS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}
 # A spreadsheet takes a cell that begins so as a formula.
-FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r")
+FORMULA_BEGINS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def row_of(message: Any, body: bytes, store_time: str, origin_topic: str) -> dict[str, Any]:

@@ -93,6 +93,8 @@ ACTION_BYTES_MAX = (4 << 20) + (256 << 10)
 # Forms that are read at once, each of up to ACTION_BYTES_MAX.
 ACTION_COUNT_MAX = 4
 AUDIT_CHARACTERS_MAX = 256
+# Of what is kept until its confirmation, beside the texts in it.
+SMALL_COMMAND_BYTES = 1_024
 
 _log = structlog.get_logger("reput.console")
 
@@ -220,6 +222,7 @@ class ConsoleApp:
             context = self._context(request)
             try:
                 if request.method == "POST":
+                    await self._check_token(request, context)
                     given, form_token, confirmation = await self._posted(request)
                     # Goes on also when the browser has gone, since it cannot be taken back.
                     step = functools.partial(self._post, request, section, action, given, form_token, confirmation)
@@ -232,6 +235,12 @@ class ConsoleApp:
                 return Response(status_code=499)
 
         return serve
+
+    async def _check_token(self, request: Request, context: CallContext) -> None:
+        """UnauthenticatedError for a token that is not valid, before a form of up to 4 MiB is read for it."""
+        if self._source.sign_in.is_on:
+            check = functools.partial(self._source.sign_in.name_of, self._token(request), context.peer())
+            await self._threads.work(check, context)
 
     async def _posted(self, request: Request) -> tuple[Given, str, str]:
         """What was posted, the form's token, and the confirmation; empty texts where there is none."""
@@ -290,7 +299,9 @@ class ConsoleApp:
             if plan.command is not None:
                 target = {name: given.question.text(name) for name in action.target}
                 kept = plan.command, target
-                values["confirmation"] = self._confirmations.keep(session, action.name, kept, plan.size_bytes)
+                posted_bytes = sum(len(value.encode()) for value in given.question.given().values())
+                size_bytes = SMALL_COMMAND_BYTES + (plan.size_bytes or posted_bytes)
+                values["confirmation"] = self._confirmations.keep(session, action.name, kept, size_bytes)
             if wants_json(request):
                 return json_response({"plan": plan.answer, "confirmation": values["confirmation"]}, 200)
             return self._render(request, section, "action.html", values)

@@ -80,9 +80,7 @@ class RequestGuard:
         if method in _SAFE_METHODS:
             return None
         site, origin = headers.get("sec-fetch-site", ""), headers.get("origin", "")
-        is_own = (
-            site in ("", "same-origin") and (not origin or urlsplit(origin).netloc == host) and bool(site or origin)
-        )
+        is_own = site in ("", "same-origin") and (not origin or _host_of(origin) == host) and bool(site or origin)
         return None if is_own else (403, "This form did not come from the console's own page.\n")
 
     def knows(self, host: str) -> bool:
@@ -100,6 +98,14 @@ class RequestGuard:
         except ValueError:
             return name in self._host_names
         return True
+
+
+def _host_of(origin: str) -> str:
+    """The host of an `Origin`; empty when it is none, as for `null`."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return ""
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -75,7 +75,7 @@ def test_a_file_is_the_body_byte_for_byte(acting: Acting, log: Log) -> None:
         ({"body": "x"}, "topic is empty"),
         ({"topic": "orders"}, "body is empty"),
         ({"topic": "orders", "body": "{", "body_kind": "json"}, "body is no JSON"),
-        ({"topic": "orders", "body": "[" * 100_000, "body_kind": "json"}, "body is no JSON"),
+        ({"topic": "orders", "body": "[" * 20_000, "body_kind": "json"}, "body is no JSON"),
         ({"topic": "orders", "body": "x", "properties": "no value"}, "write NAME=VALUE"),
         ({"topic": "orders", "body": "x", "properties": "empty="}, "write NAME=VALUE"),
         ({"topic": "orders", "body": "x", "delay": "-1"}, "delay is"),
@@ -221,3 +221,57 @@ def test_a_group_shows_what_of_its_settings_would_change(acting: Acting) -> None
     assert "yes → no" in text
     assert "Nothing would change." in acting.check("update-group", {"group": "g", "attempts": "3"}).text
     assert re.search('name="confirmation"', acting.check("update-group", {"group": "new"}).text)
+
+
+def test_dead_letters_that_came_after_the_check_are_not_dropped_unseen(
+    acting: Acting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = acting._app._source.gateway
+    counts, deleted = iter([2, 3, 3, 3]), []
+    monkeypatch.setattr(
+        gateway, "GetConsumerGroup", lambda *_: pb.GetConsumerGroupResponse(dead_letter_count=next(counts))
+    )
+    monkeypatch.setattr(
+        gateway, "DeleteTopic", lambda request, _: deleted.append(request.topic) or pb.DeleteTopicResponse()
+    )
+
+    refused = acting.confirm("drop-dead-letters", acting.check("drop-dead-letters", {"group": "b_cg"}))
+    assert (refused.status, deleted) == (400, [])
+    assert "3 dead letters now, and 2 were shown" in Tags(refused.text).text
+    done = acting.confirm("drop-dead-letters", acting.check("drop-dead-letters", {"group": "b_cg"}))
+
+    assert "The dead letters were dropped." in done.text
+    assert deleted == ["%DLQ%b_cg"]
+
+
+def test_chosen_dead_letters_are_exported_up_to_a_size(acting: Acting, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = letters_of(acting)[:2]
+    form = f"as=jsonl&id={wanted[0]}&id={wanted[1]}".encode()
+    size_bytes = len(acting.post("/groups/b_cg/dead-letters/export", form, cookie=acting.cookie).body)
+    monkeypatch.setattr("console.pages.dead_letter_export.EXPORT_BYTES_MAX", size_bytes - 1)
+
+    answer = acting.post("/groups/b_cg/dead-letters/export", form, cookie=acting.cookie)
+
+    first, last = map(json.loads, answer.text.splitlines())
+    assert first["offset_msg_id"] == wanted[0]
+    assert "it has 1 dead letters, which is the limit" in last["incomplete"]
+    assert answer.headers["content-disposition"] == 'attachment; filename="dead-letters-incomplete.jsonl"'
+
+
+def test_a_long_text_of_a_small_action_counts_as_much_as_it_holds(acting: Acting) -> None:
+    handle = "h" * 20_000
+    calls: list[int] = []
+    keep = acting._app._confirmations.keep
+
+    def kept(session: str, action: str, command: object, size_bytes: int) -> str:
+        calls.append(size_bytes)
+        return keep(session, action, command, size_bytes)
+
+    acting._app._confirmations.keep = kept
+    acting.check("send", {"topic": "orders", "body": "x", "keys": "k" * 20_000})
+    acting._app._source.gateway.ListScheduledMessages = lambda *_: pb.ListScheduledMessagesResponse(
+        shards=[pb.ShardOutcome(error={"code": 14})]
+    )
+    acting.check("recall", {"topic": "orders", "handle": handle})
+
+    assert [size_bytes >= 20_000 for size_bytes in calls] == [True, True]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console.web.posted import FIELD_COUNT_MAX, read_posted
+from console.web.posted import FIELD_COUNT_MAX, URL_ENCODED_BYTES_MAX, read_posted
 from store.errors import InvalidArgumentError
 
 BOUNDARY = "----WebKitFormBoundaryx1"
@@ -55,6 +55,7 @@ def test_repeated_fields_keep_their_order_in_both_encodings() -> None:
         (MULTIPART, multipart(*[('"a"', b"1")] * (FIELD_COUNT_MAX + 1))),
         (MULTIPART, multipart((f"\"a\"{'x' * 5_000}", b"1"))),
         ("", b"&".join([b"a=1"] * (FIELD_COUNT_MAX + 1))),
+        ("", b"a=" + b"1" * URL_ENCODED_BYTES_MAX),
     ],
 )  # fmt: skip
 def test_a_form_that_is_broken_or_too_long_is_refused(content_type: str, content: bytes) -> None:

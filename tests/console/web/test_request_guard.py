@@ -44,3 +44,10 @@ def test_only_our_own_page_may_post() -> None:
         refusal = guard.refusal("POST", headers)
         assert refusal is not None, headers
         assert refusal[0] == 403
+
+
+def test_an_origin_that_is_no_url_is_refused_and_raises_nothing() -> None:
+    for origin in ("http://[", "null", "//"):
+        refusal = RequestGuard().refusal("POST", {**BROWSER, "origin": origin})
+        assert refusal is not None
+        assert refusal[0] == 403

@@ -129,3 +129,18 @@ def test_a_good_sign_in_leaves_no_refusal(guarded: Browser, lines: list[dict[str
     assert guarded.post("/sign-in", f"token={key_of('reader')}".encode()).status == 303
     assert guarded.get("/topics", cookie=cookie(key_of("reader"))).status == 200
     assert lines == []
+
+
+def test_a_form_of_an_action_is_not_read_for_a_token_that_nobody_has(
+    guarded: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(*_: object) -> bytes:
+        raise AssertionError("the form was read")
+
+    monkeypatch.setattr("console.web.app.read_content", read)
+
+    answer = guarded.post("/actions/send", b"topic=a", cookie=cookie(STRANGER))
+
+    assert (answer.status, answer.headers["location"]) == (303, "/sign-in?next=%2Factions%2Fsend")
+    with pytest.raises(AssertionError, match="the form was read"):
+        guarded.post("/actions/send", b"topic=a", cookie=cookie(key_of("reader")))
