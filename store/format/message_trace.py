@@ -37,6 +37,9 @@ NULL = "null"
 # Longer texts of an entry are cut: names are shorter, and an entry may be anything.
 TEXT_CHARACTERS_MAX = 255
 FIELD_COUNT_MAX = 15
+# Entries of a body that are looked at: those of other messages may hold a short unique key, too. A client sends some hundred
+# entries at once.
+LOOKED_COUNT_MAX = 10_000
 TIME_MILLIS_MAX = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 INT32_MAX = (1 << 31) - 1
 
@@ -154,15 +157,18 @@ def decode_trace_body(body: bytes, unique_key: str, client_host: str, entry_coun
         body: of the trace message, inflated.
         unique_key: of the message.
         client_host: where the trace message came from.
-        entry_count_max: entries that are read, damaged ones included.
+        entry_count_max: entries that are read, damaged ones included; at most LOOKED_COUNT_MAX are looked at.
     """
     found = TraceBody([], 0, is_cut=False)
     wanted = unique_key.encode("utf-8", "surrogatepass")
     if not wanted or ENTRY_END in wanted or FIELD_END in wanted:  # it can be no field
         return found
-    damaged_count = 0
+    damaged_count = looked_count = 0
     at = body.find(wanted)
     while at >= 0:
+        if looked_count == LOOKED_COUNT_MAX:
+            return found._replace(damaged_count=damaged_count, is_cut=True)
+        looked_count += 1
         begin = body.rfind(ENTRY_END, 0, at) + 1
         end = body.find(ENTRY_END, at)
         end = len(body) if end < 0 else end

@@ -8,7 +8,7 @@ import pytest
 from console.parts.letters_file import COLUMNS, line_of
 
 
-@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"])  # noqa: RUF001
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"])
 def test_no_cell_begins_as_a_formula_of_a_spreadsheet(begin: str) -> None:
     row = dict.fromkeys(COLUMNS, f"{begin}1+1") | {"keys": [f"{begin}1+1"], "properties": {}}
 

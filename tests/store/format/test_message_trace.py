@@ -7,6 +7,7 @@ import random
 import pytest
 
 from store.format.message_trace import (
+    LOOKED_COUNT_MAX,
     TEXT_CHARACTERS_MAX,
     ConsumeReturn,
     MessageType,
@@ -247,3 +248,12 @@ def test_events_are_in_the_order_of_time_and_told_once() -> None:
     entries = decoded(AFTER, BEFORE, RECALL, END, SEND, SEND, f"SubAfter|old|{KEY}|1|true|k").entries
     kinds = [event.entry.kind.value for event in join_traces(entries)]
     assert kinds == ["SubAfter", "Pub", "EndTransaction", "Recall", "SubBefore"]
+
+
+def test_entries_of_others_that_hold_a_short_key_are_looked_at_up_to_a_limit() -> None:
+    others = b"ba\x02" * LOOKED_COUNT_MAX
+    own = RECALL.replace(KEY, "a").replace("|", "\x01").encode()
+
+    assert decode_trace_body(others, "a", HOST, 100) == TraceBody([], 0, is_cut=False)
+    assert decode_trace_body(others + own, "a", HOST, 100) == TraceBody([], 0, is_cut=True)
+    assert len(decode_trace_body(others[3:] + own, "a", HOST, 100).entries) == 1
