@@ -81,6 +81,7 @@ class TraceWriter:
         millis: the time, milliseconds since 1970.
 
     Attributes:
+        topic: see above. Of its own messages nothing may be told: each entry would make the next.
         dropped_count: entries that were not sent, or of which that is not known.
     """
 
@@ -88,7 +89,7 @@ class TraceWriter:
         self, post: Post, topic: str, group: str, millis: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     ) -> None:
         self._post = post
-        self._topic = topic
+        self.topic = topic
         self._group = group
         self.millis = millis
         self._encoder = MessageEncoder(UniqueKeyGenerator().create_ascii)
@@ -141,7 +142,7 @@ class TraceWriter:
         receipt: SendReceipt,
     ) -> None:
         """A producer's message is stored."""
-        if topic == self._topic:
+        if topic == self.topic:
             return
         known = list(keys)
         head = ("Pub", began, REGION, self._group, topic, receipt.unique_key, tags, " ".join(known))
@@ -226,7 +227,7 @@ class TraceWriter:
         return entries, list(found)
 
     def _wire(self, entries: list[bytes], keys: list[str]) -> bytes:
-        return self._encoder.encode(self._topic, b"".join(entries), keys, "", None, None, None, None, 0, None, 0)
+        return self._encoder.encode(self.topic, b"".join(entries), keys, "", None, None, None, None, 0, None, 0)
 
     def _answered(self, entry_count: int, error: ReputClientError | None) -> None:
         if error is not None:
@@ -238,7 +239,7 @@ class TraceWriter:
             is_first = not self.dropped_count
             self.dropped_count += entry_count
         if is_first:
-            _log.warning("entries of traces are dropped: they cannot be sent to topic %s: %s", self._topic, error)
+            _log.warning("entries of traces are dropped: they cannot be sent to topic %s: %s", self.topic, error)
 
 
 def _field(value: object) -> bytes:

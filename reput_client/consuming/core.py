@@ -229,8 +229,8 @@ class ConsumerCore:
         held = self.cache.take(self.transport.now())
         if held is not None:
             self._pace.given(self.transport.now())
-            if self.tracer is not None:
-                message = held.message
+            message = held.message
+            if self.tracer is not None and message.topic != self.tracer.topic:
                 held.trace = self.tracer.began(message.message_id, message.keys, held.attempt - 1)
         if self.cache.count < before or self._pace.ahead_count:
             self._poll_all()  # messages whose time was over have left room, and one that was fetched ahead is gone

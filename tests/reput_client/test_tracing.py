@@ -302,6 +302,19 @@ def test_clients_of_an_event_loop_tell_the_same(stack: HostedStack) -> None:
     assert told_of(stack, "Loops", unique_key, 2) == [SEND, (TraceKind.CONSUME, TraceOutcome.SUCCESS, "handlers", 0)]
 
 
+def test_a_consumer_of_the_trace_topic_with_tracing_made_traces_of_its_traces_for_ever(stack: HostedStack) -> None:
+    at = stack.addresses["gateway"]
+    with Producer(at) as producer:
+        producer.send_and_wait("Fed", b"hello", keys=["fed-1"])
+    settings = ConsumerSettings(trace=True, trace_topic="Fed")
+    with Consumer(at, "readers-of-traces", {"Fed": "*"}, settings=settings) as consumer:
+        delivery = consumer.take(WAIT_SECONDS_MAX)
+        assert delivery is not None
+        delivery.ack().result(WAIT_SECONDS_MAX)
+    with QueryClient(at) as client:
+        assert [each.body for each in client.by_key("Fed", "fed-1")] == [b"hello"]
+
+
 def test_traces_that_nobody_takes_fail_no_send(stack: HostedStack) -> None:
     with Producer(stack.addresses["gateway"], trace=True, trace_topic="no topic!") as producer:
         receipts = [producer.send_and_wait("Alone", b"hello") for _ in range(3)]
