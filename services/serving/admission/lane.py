@@ -263,7 +263,8 @@ class Lane(futures.ThreadPoolExecutor):
     def _has_ended_at_once(self, call: UnaryCall, request: bytes | None, expected_bytes: int) -> bool:
         """Whether the call was answered in this thread (services/serving/calls/at_once.py)."""
         at_once = getattr(call.behaviour, "at_once", None)
-        if at_once is None or request is None:
+        # A call that had to wait begins in whichever thread has made room, which others may wait for (`_go_on`).
+        if at_once is None or request is None or getattr(self._here, "is_going_on", False):
             return False
         before, call.ended = call.ended, partial(self._answered, call, expected_bytes)
         if at_once(request, call):

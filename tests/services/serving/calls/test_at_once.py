@@ -176,3 +176,22 @@ def test_a_call_whose_end_failed_after_its_attempt_was_made_again_by_a_thread(mo
         assert ask(call) == "id"
         wait_until(lambda: server.lanes.calls.call_count == 0, "places")
     assert [is_attempt for is_attempt, _, _ in queries.seen] == [True] * 3
+
+
+def test_calls_that_had_to_wait_were_tried_in_the_thread_that_made_room_for_them() -> None:
+    """It made the answers of all that waited, one after the other, while others waited for it: it may be one of appends."""
+    gate = threading.Event()
+
+    def hold(is_attempt: bool) -> None:
+        if not gate.is_set():
+            if is_attempt:
+                late(is_attempt)
+            gate.wait(CALLER_SECONDS)
+
+    queries = Queries(hold)
+    with serving(queries) as (server, call), ThreadPoolExecutor(12) as pool:
+        running = [pool.submit(ask, call, f"id-{number}") for number in range(12)]
+        wait_until(lambda: server.lanes.calls.call_count == 12, lambda: server.lanes.calls.call_count)
+        gate.set()
+        assert [each.result() for each in running] == [f"id-{number}" for number in range(12)]
+    assert not [name for is_attempt, _, name in queries.seen if is_attempt and name.startswith("rpc-calls")]
