@@ -2,6 +2,7 @@
 
 import contextlib
 import enum
+import itertools
 import pathlib
 import sys
 import time
@@ -142,7 +143,10 @@ def export(
     address: options.Address = options.DEFAULT_ADDRESS,
     timeout: options.Timeout = TIMEOUT_SECONDS,
 ) -> int:
-    """Write the dead letters of a group with their bodies to a file, in each queue oldest first. Exit 1 when there is none."""
+    """Write the dead letters of a group with their bodies to a file, in each queue oldest first.
+
+    Exit 1 when there is none; then the file stays as it was.
+    """
     from cli.client import query_client
     from cli.exits import usage_error
     from console.parts.letters_file import head_of, line_of
@@ -151,12 +155,15 @@ def export(
     count = 0
     with query_client(address, timeout) as client:
         letters = _chosen(client, name, ids) if ids else _letters(client, name, partial)
+        # Before the file is opened: with a wrong id, or without dead letters, an earlier export stays.
+        begin = list(itertools.islice(letters, 1))
         try:
-            with contextlib.nullcontext(sys.stdout) if str(out) == "-" else out.open("w", encoding="utf-8") as file:
-                file.write(head_of(form).decode())
-                for letter in letters:
-                    file.write(line_of(_file_row(letter), form).decode())
-                    count += 1
+            if begin:
+                with contextlib.nullcontext(sys.stdout) if str(out) == "-" else out.open("w", encoding="utf-8") as file:
+                    file.write(head_of(form).decode())
+                    for letter in itertools.chain(begin, letters):
+                        file.write(line_of(_file_row(letter), form).decode())
+                        count += 1
         except OSError as error:
             usage_error(f"{out} cannot be written: {error.strerror}")
     if partial:

@@ -278,6 +278,18 @@ def test_chosen_dead_letters_are_sent_again_exported_and_all_are_dropped(stack: 
     assert run(stack, "queryMsgById", "-i", ids[0]).returncode == 0
 
 
+def test_an_export_that_fails_or_finds_nothing_keeps_the_file_that_was_there(stack: HostedStack, tmp_path) -> None:
+    (offset_msg_id,) = dead_letters_of(stack, "careful", 1)
+    path = tmp_path / "letters.jsonl"
+    assert run(stack, "dlq", "export", "careful", "--out", str(path)).returncode == 0
+    exported = path.read_text(encoding="utf-8")
+
+    assert run(stack, "dlq", "export", "nobody", "--id", offset_msg_id, "--out", str(path)).returncode == 2
+    assert run(stack, "dlq", "export", "nobody", "--out", str(path)).returncode == 1
+    assert json.loads(exported)["offset_msg_id"] == offset_msg_id
+    assert path.read_text(encoding="utf-8") == exported
+
+
 def test_a_message_is_delivered_again_to_the_one_group_that_was_named(stack: HostedStack) -> None:
     for group in ("again", "other"):
         assert run(stack, "consume", "-t", TOPIC, "-g", group, "--until-end").returncode in (0, 1)
