@@ -21,6 +21,7 @@ from store.format.properties import SHARDING_KEY, TIMER_DELAY_MS
 # What fits a browser's field; a file has the limit of the store.
 SHOWN_BODY_CHARACTERS = 64 << 10
 DELAY_SECONDS_MAX = 10 * 365 * 86_400
+DELAY_DIGITS_MAX = 18  # of milliseconds
 SHOWN_PROPERTY_COUNT = 20
 
 
@@ -190,9 +191,11 @@ def _plan_of(calls: Calls, message: NewMessage, copy_of: str, words: Words) -> P
     if message.HasField("delivery_time"):
         facts.append(Fact(words("Deliver at"), f"{time_text(message.delivery_time.ToMilliseconds())} UTC"))
     shown = sorted(message.properties.items())
-    if delay := message.properties.get(TIMER_DELAY_MS):
+    delay = message.properties.get(TIMER_DELAY_MS, "")
+    if delay.isascii() and delay.isdigit() and len(delay) <= DELAY_DIGITS_MAX:  # any text may stand under properties
         facts.append(Fact(words("Delivered after"), duration_text(int(delay))))
-    facts += [Fact(name, value) for name, value in shown[:SHOWN_PROPERTY_COUNT] if name != TIMER_DELAY_MS]
+        shown.remove((TIMER_DELAY_MS, delay))
+    facts += [Fact(name, value) for name, value in shown[:SHOWN_PROPERTY_COUNT]]
     if len(shown) > SHOWN_PROPERTY_COUNT:
         facts.append(Fact(words("Properties"), count_text(len(shown))))
     text = words("A new message would be stored.")

@@ -275,3 +275,11 @@ def test_a_long_text_of_a_small_action_counts_as_much_as_it_holds(acting: Acting
     acting.check("recall", {"topic": "orders", "handle": handle})
 
     assert [size_bytes >= 20_000 for size_bytes in calls] == [True, True]
+
+
+@pytest.mark.parametrize("delay", ["abc", "9" * 5_000, "-1", "²"])
+def test_a_delay_among_the_properties_that_is_no_number_is_shown_as_it_is(acting: Acting, delay: str) -> None:
+    shown = acting.check("send", {"topic": "orders", "body": "x", "properties": f"{TIMER_DELAY_MS}={delay}"})
+
+    assert shown.status == 200
+    assert f"{TIMER_DELAY_MS} {delay[:300]}" in Tags(shown.text).text
