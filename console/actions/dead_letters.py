@@ -86,7 +86,7 @@ class ResendDeadLetters:
         planned = calls.ask(calls.gateway.ResendDeadLetters, request)
         going = sum(bool(each.topic) for each in planned.resent)
         answer = to_json(planned)
-        if not going:
+        if not going and not planned.next_page_token:  # a step without any leads to the next one
             return Plan(words("No dead letter would be sent."), table=_letters(planned.resent, words), answer=answer)
         command = pb.ResendDeadLettersRequest()
         command.CopyFrom(request)

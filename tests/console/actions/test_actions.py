@@ -283,3 +283,22 @@ def test_a_delay_among_the_properties_that_is_no_number_is_shown_as_it_is(acting
 
     assert shown.status == 200
     assert f"{TIMER_DELAY_MS} {delay[:300]}" in Tags(shown.text).text
+
+
+def test_a_step_of_dead_letters_that_name_no_topic_leads_to_the_next_step(
+    acting: Acting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def resend(request: pb.ResendDeadLettersRequest, _: object) -> pb.ResendDeadLettersResponse:
+        letter = pb.ResendDeadLettersResponse.Resent(offset_msg_id="A" * 32)
+        return pb.ResendDeadLettersResponse(
+            resent=[letter], next_page_token="" if request.page_token else f"next-{request.dry_run}"
+        )
+
+    monkeypatch.setattr(acting._app._source.gateway, "ResendDeadLetters", resend)
+
+    done = acting.confirm("resend-dead-letters", acting.check("resend-dead-letters", {"group": "b_cg"}))
+    assert "shown=next-True&amp;sent=next-False" in done.text
+    last = acting.check("resend-dead-letters", {"group": "b_cg", "shown": "next-True", "sent": "next-False"})
+
+    assert "No dead letter would be sent." in last.text
+    assert 'name="confirmation"' not in last.text
