@@ -94,10 +94,11 @@ class WaitingUnits(QueueUnits):
     @property
     def written_end(self) -> int:
         """The position behind the last unit that the files hold."""
+        end = self.end  # first: what is added from now on waits, or is written
         for run in (self.young, self.old)[::-1]:
             if run.units:
                 return run.queue_offset
-        return self.end
+        return end
 
     def read_bytes(self, begin: int, end: int) -> bytes:
         """See QueueUnits."""
@@ -379,7 +380,9 @@ class ConsumeQueue:
         Returns:
             what was decided about the units.
         """
-        has_units = bool(self._file_offsets) or self.units.is_waiting
+        has_units = self.units.is_waiting or bool(
+            self._file_offsets
+        )  # in this order: a checkpoint makes files of what waits
         end = self.replayed if is_replay else self.units.end if has_units else None
         self._may_wait = not is_replay and self.ext_files is None
 

@@ -418,7 +418,8 @@ class ConsumeQueueTable:
     def _flush(self, files: set[str], directories: set[str]) -> None:
         if self.disk is not None and len(files) >= WHOLE_DISK_FILE_COUNT_MIN:
             self.disk.flush()
-            return
+            files = {path for path in files if not self.disk.holds(path)}
+            directories = {path for path in directories if not self.disk.holds(path)}
         for path in sorted(files):
             with suppress(FileNotFoundError):  # its queue began anew since then
                 self._files.get(path).flush()

@@ -102,6 +102,7 @@ def checkpoint_state(
             queue,
             None if queue.units.is_waiting else (queue.units.end, queue.tail_crc(), queue.written_now),
             queue.first_file_offset,
+            queue.ext_first_byte,
         )
         for key, queue in table.all()
     ]
@@ -112,9 +113,9 @@ def checkpoint_state(
         written_crcs: dict[
             str, list[list[int]]
         ] = {}  # of the files that are being filled; versions before do not read it
-        for key, queue, known, first in noted:
+        for key, queue, known, first, ext_first in noted:
             end, tail_crc, (first_byte, end_byte, crc) = known or queue.noted
-            rows.append((key, queue, end, tail_crc, first if known else queue.first_file_offset))
+            rows.append((key, ext_first, end, tail_crc, first if known else queue.first_file_offset))
             if first_byte >= 0 and first_byte + end_byte == end * UNIT_SIZE_BYTES:
                 written_crcs.setdefault(key[0], []).append([key[1], first_byte, crc])
         return rest | _rows(rows) | {"written_crcs": written_crcs}
@@ -132,7 +133,7 @@ def replay_state(
 ) -> dict[str, Any]:
     """The checkpoint of a running replay: how far each queue is confirmed. Write it when that is flushed."""
     rows = [
-        (key, queue, queue.replayed, queue.tail_crc_before(queue.replayed), queue.first_file_offset)
+        (key, queue.ext_first_byte, queue.replayed, queue.tail_crc_before(queue.replayed), queue.first_file_offset)
         for key, queue in table.items()
         if queue.replayed is not None
     ]
@@ -144,14 +145,18 @@ def replay_state(
     return state | {"clean": False, "replay": True, "own": own}
 
 
-def _rows(rows: Sequence[tuple[QueueId, ConsumeQueue, int, int, int]]) -> dict[str, Any]:
-    """The queues of a checkpoint; a row has the end of a queue, the CRC of its last units, and its first byte."""
+def _rows(rows: Sequence[tuple[QueueId, int, int, int, int]]) -> dict[str, Any]:
+    """The queues of a checkpoint.
+
+    Args:
+        rows: for each the first byte of its ConsumeQueueExt (-1: none), its end, the CRC of its last units, and its first byte.
+    """
     queues: dict[str, list[list[int]]] = {}
     ext_firsts: dict[str, list[list[int]]] = {}
-    for (topic, queue_id), queue, end, crc, first in sorted(rows, key=lambda row: row[0]):
+    for (topic, queue_id), ext_first, end, crc, first in sorted(rows):
         queues.setdefault(topic, []).append([queue_id, first, end, crc])
-        if queue.ext_first_byte >= 0:
-            ext_firsts.setdefault(topic, []).append([queue_id, queue.ext_first_byte])
+        if ext_first >= 0:
+            ext_firsts.setdefault(topic, []).append([queue_id, ext_first])
     return {"queues": queues, "ext_firsts": ext_firsts}
 
 

@@ -271,19 +271,19 @@ class FollowingBuilder(ABC):
             self._save_at, self._saved_offset = self._clock(), -1
         self.progress.advance(max(next_offset, applied), store_time_millis)
         if self._is_savable:
-            if self._clock() >= self._save_at and not self._checkpointer.is_busy:
-                self._save(is_clean=False)
             if self._may_expire:
                 self._expire(log_first_offset)
+            if self._clock() >= self._save_at and not self._checkpointer.is_busy:
+                self._save(is_clean=False)
         return True
 
     def _do_handed_over(self) -> bool:
         goes_on = True
-        if not self._handed_over.empty():
-            self._checkpointer.settle()  # the work may change files that a checkpoint writes
         with contextlib.suppress(Empty):
             while True:
-                goes_on &= self._handed_over.get_nowait()()
+                work = self._handed_over.get_nowait()
+                self._checkpointer.settle()  # the work may change files that a checkpoint writes
+                goes_on &= work()
         return goes_on
 
     def stop(self) -> None:
@@ -329,6 +329,8 @@ class FollowingBuilder(ABC):
     def _expire(self, log_first_offset: int) -> None:
         if log_first_offset <= self._expired_offset or self._clock() < self._expire_at:
             return
+        if self._checkpointer.is_busy:
+            return  # it may add files to the queues that are looked through
         self._expire_at = self._clock() + 1.0
         paths = self._hide_expired(log_first_offset, EXPIRED_FILE_COUNT_MAX)
         if not paths:

@@ -419,6 +419,7 @@ class WholeDisk:
     def __init__(self, directory: str, fd: int, sync: Callable[[int], int]) -> None:
         self._directory = directory
         self._fd = fd
+        self._device = os.fstat(fd).st_dev
         self._sync = sync
 
     @classmethod
@@ -440,6 +441,13 @@ class WholeDisk:
                 file=self._directory,
                 errno=number,
             )
+
+    def holds(self, path: PathLike) -> bool:
+        """Whether `flush` flushes a file or directory: a folder on the way to it may be a link to another disk, or a mount."""
+        try:
+            return os.stat(path).st_dev == self._device
+        except FileNotFoundError:
+            return True  # there is nothing to flush
 
     def close(self) -> None:
         """Closes the directory."""

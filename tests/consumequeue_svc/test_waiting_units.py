@@ -1,21 +1,26 @@
 """More queues than open files: units wait in memory, readers find them, a checkpoint writes them."""
 
+import os
 import random
 import tracemalloc
 from collections import Counter
 from itertools import pairwise
+from queue import SimpleQueue
+from types import SimpleNamespace
 
 import pytest
 
 from consumequeue_svc import builder as builder_module
 from consumequeue_svc import consume_queue_table as table_module
 from consumequeue_svc.builder import ConsumeQueueBuilder
-from consumequeue_svc.consume_queue import WAITING_UNIT_COUNT_MAX
+from consumequeue_svc.consume_queue import NOTHING_WAITS, WAITING_UNIT_COUNT_MAX, WaitingUnits
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from store.derive.dispatch_columns import DispatchColumns
+from store.derive.queue_placement import UnitRun
 from store.errors import FlushFailedError
 from store.files import json_state
 from store.files.file_system import RealFileSystem, WholeDisk
+from store.format.derived.queue_unit import QueueUnit, encode_queue_unit
 from tests.support.dispatches import feed, file_bytes, make_request
 from tests.support.faulty_file_system import FaultyFileSystem
 
@@ -319,3 +324,128 @@ def test_a_queue_takes_less_than_a_kilobyte_of_memory(tmp_path):
         tracemalloc.stop()
 
     assert taken < 1_000 * 1_024
+
+
+def test_files_that_lie_on_another_disk_than_the_store_are_flushed_by_themselves(tmp_path, monkeypatch):
+    monkeypatch.setattr(table_module, "WHOLE_DISK_FILE_COUNT_MIN", 5)
+    fs = FaultyFileSystem()
+    table = table_of(tmp_path, fs=fs)
+    table.disk, calls = disk_of(tmp_path, [0])
+    other = {str(tmp_path / "consumequeue/orders/2" / f"{0:020}"), str(tmp_path / "consumequeue/orders/2")}
+    device, stat = os.stat(tmp_path).st_dev, os.stat
+
+    def stat_of_two_disks(path, *args, **options):
+        found = stat(path, *args, **options)
+        return SimpleNamespace(st_dev=device + 1, st_mode=found.st_mode) if str(path) in other else found
+
+    apply(table, [make_request(n, queue_id=n, queue_offset=0) for n in range(9)])
+    flush = table.prepare_flush()
+    fs.calls.clear()
+    monkeypatch.setattr(os, "stat", stat_of_two_disks)
+    flush()
+    monkeypatch.undo()
+
+    assert len(calls) == 1
+    assert [call.kind for call in fs.calls].count("fdatasync") == 1
+    assert [call.kind for call in fs.calls].count("fsync_dir") == 1
+    table.close()
+
+
+def test_a_checkpoint_that_ends_while_a_queue_is_looked_at_does_not_make_it_an_empty_one(tmp_path, monkeypatch):
+    """It had no file, and then no units in memory: a unit whose position was taken overwrote the one there."""
+    table = table_of(tmp_path, open_file_count_max=1)
+    apply(table, [make_request(n, queue_id=n, queue_offset=0) for n in range(2)])
+    apply(table, [make_request(n + 1, queue_id=1, queue_offset=n) for n in range(1, 3)])
+    queue = table.queue("orders", 1)
+    expected = queue.units.read_bytes(0, 3)
+    flush = flush_once(table.prepare_flush())
+    table.unflushed.settle = flush
+    is_waiting = WaitingUnits.is_waiting.fget
+    monkeypatch.setattr(WaitingUnits, "is_waiting", property(lambda units: (flush(), is_waiting(units))[1]))
+
+    queue.apply([(UnitRun(n, make_unit(n)), b"") for n in (1, 3)], is_replay=False)  # the first one is taken
+    monkeypatch.undo()
+    table.flush()
+
+    assert queue.units.read_bytes(0, 4) == expected + make_unit(3)
+
+
+def make_unit(number):
+    return encode_queue_unit(QueueUnit(10_000 + number * 100, 100, 0))
+
+
+def test_units_that_come_while_the_end_of_a_file_is_asked_for_are_not_taken_for_written(tmp_path):
+    class Racing(WaitingUnits):
+        """The builder adds a unit just when a reader has found that nothing waits."""
+
+        @property
+        def old(self):
+            self.end = 4
+            return NOTHING_WAITS
+
+        @old.setter
+        def old(self, run):
+            pass
+
+    units = Racing(table_of(tmp_path)._files, tmp_path / "queue", FILE_SIZE)
+    units.end = 3
+
+    assert units.written_end == 3
+
+
+class HeldCheckpointer:
+    """A checkpoint stays under way until somebody waits for it."""
+
+    def __init__(self):
+        self.work = None
+
+    @property
+    def is_busy(self):
+        return self.work is not None
+
+    def start(self, work):
+        self.work = work
+
+    def settle(self):
+        work, self.work = self.work, None
+        if work is not None:
+            work()
+
+
+def test_retention_waits_for_the_checkpoint_that_adds_files_to_queues(tmp_path, monkeypatch):
+    """Both replaced the set of a queue's files, so that a new file, or the removal of an old one, was forgotten."""
+    table, checkpointer, clock = table_of(tmp_path), HeldCheckpointer(), Clock()
+    builder = ConsumeQueueBuilder(table, tmp_path / "reput/checkpoint.json", clock=clock, checkpointer=checkpointer)
+    builder.recover(is_clean_store=True, log_first_offset=0, log_end_offset=100_000)
+    seen = []
+    hide = table.hide_expired
+    monkeypatch.setattr(
+        table, "hide_expired", lambda first, count: (seen.append((first, checkpointer.is_busy)), hide(first, count))[1]
+    )
+
+    builder.apply([make_request(0, queue_offset=0)], 100, 0, 100_000)
+    clock.seconds += 2.0
+    builder.apply(None, 100, 1, 100_000)
+    checkpointer.settle()
+    builder.apply(None, 100, 2, 100_000)
+
+    assert seen == [(0, False), (2, False)]
+
+
+def test_work_handed_over_at_the_last_moment_waits_for_the_checkpoint_under_way(tmp_path):
+    """It came between the look whether there is any and the taking of it."""
+    table, checkpointer = table_of(tmp_path), HeldCheckpointer()
+    builder = ConsumeQueueBuilder(table, tmp_path / "reput/checkpoint.json", clock=Clock(), checkpointer=checkpointer)
+    builder.recover(is_clean_store=True, log_first_offset=0, log_end_offset=100_000)
+    were_busy = []
+
+    class Late(SimpleQueue):
+        def empty(self):
+            return True
+
+    builder._handed_over = Late()
+    checkpointer.start(lambda: None)
+    builder.hand_over(lambda: not were_busy.append(checkpointer.is_busy))
+    builder.apply(None, 0, 0, 100_000)
+
+    assert were_busy == [False]
