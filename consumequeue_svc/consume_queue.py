@@ -619,6 +619,7 @@ class ConsumeQueue:
         if data:
             self._write_files(begin, data, self._unflushed.files, self._unflushed.directories)
             self.units.young = NOTHING_WAITS
+            self._unflushed.waiting_count -= len(data) // UNIT_SIZE_BYTES
         self._unflushed.waiting.discard(self)
 
     def age(self) -> None:

@@ -155,6 +155,17 @@ def test_a_queue_with_many_units_in_memory_is_written_and_stays_open(tmp_path):
     assert queue.units.written_end == queue.units.end == WAITING_UNIT_COUNT_MAX + 1
 
 
+def test_units_of_busy_queues_that_are_written_do_not_count_as_waiting(tmp_path):
+    """They made the next checkpoint begin at once, though memory held none of them."""
+    table = table_of(tmp_path, open_file_count_max=1)
+    apply(table, [make_request(n, queue_id=n, queue_offset=0) for n in range(3)])
+    for begin in range(1, WAITING_UNIT_COUNT_MAX + 1, 16):
+        apply(table, [make_request(n + 1, queue_id=1, queue_offset=n) for n in range(begin, begin + 16)])
+
+    assert {queue_id for (_, queue_id), queue in table.items() if queue.units.is_waiting} == {2}
+    assert table.unflushed.waiting_count == 1
+
+
 class Clock:
     """Seconds that pass only when told."""
 
