@@ -19,7 +19,14 @@ from reput.message.v1.message_pb2 import StoredMessage
 from services.convert import timestamp_to_millis
 from services.following.state_topic.state_writer import wait_for
 from store.errors import GroupNotFoundError, InvalidArgumentError, TopicNotFoundError
-from store.format.topic import is_light_queue, validate_topic
+from store.format.topic import (
+    RETRY_PREFIX,
+    is_light_queue,
+    pull_retry_topic_of,
+    retry_topic_of,
+    retry_topic_v2_of,
+    validate_topic,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +220,10 @@ class Groups:
         life = self._life
         with life.lock:
             group = self.named(consumer_group)
-            rows = [] if without_queues else [_row(ref, state) for ref, state in group.shown_queues()]
+            rows = []
+            if not without_queues:
+                rows = [_row(ref, state) for ref, state in group.shown_queues()]
+                rows += map(_unread_row, self._unread_retries(consumer_group, group))
             settings = group.settings
         for row in rows:
             self._add_range(row)
@@ -225,6 +235,16 @@ class Groups:
             problems=_problems(members),
             lite_topics=LiteTopics(life).summaries(group, without_lag=without_queues),
         )
+
+    def _unread_retries(self, consumer_group: str, group: Group) -> Iterable[QueueRef]:
+        """Queues of its retry topics that have messages, and in which it has no position: nobody has read them yet."""
+        topics = [topic for topic in group.topics if not is_light_queue(topic) and not topic.startswith(RETRY_PREFIX)]
+        retry_topics = {pull_retry_topic_of(consumer_group)}
+        for topic in topics:
+            retry_topics |= {retry_topic_of(consumer_group, topic), retry_topic_v2_of(consumer_group, topic)}
+        for topic in sorted(retry_topics):
+            for queue_id in sorted(self._life.reader.recent.ends(topic).keys() - group.topics.get(topic, {}).keys()):
+                yield QueueRef(consumer_group, topic, queue_id)
 
     def lag_counts(self) -> Mapping[tuple[str, str], int]:
         """Messages that are not consumed, by group and topic: never handed out, in flight, or waiting to be handed out again.
@@ -333,6 +353,10 @@ def _row(ref: QueueRef, state: QueueState) -> pb.GroupQueue:
         waiting_count=len(state.waiting),
         removed_count=state.removed_count,
     )
+
+
+def _unread_row(ref: QueueRef) -> pb.GroupQueue:
+    return pb.GroupQueue(topic=ref.topic, queue_id=ref.queue_id)
 
 
 def _problems(members: Sequence[pb.Client]) -> Sequence[str]:

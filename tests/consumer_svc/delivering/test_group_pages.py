@@ -53,3 +53,16 @@ def test_a_group_that_has_only_members_is_listed_while_they_live(log: MemoryLog,
     assert not has_more
     life.life.clients.end("asks", "c")
     assert [each.consumer_group for each in life.groups.page("")[0]] == ["kept"]
+
+
+def test_retries_of_a_group_without_a_position_in_its_retry_topics_are_counted(log: MemoryLog, life: LogLife) -> None:
+    """GetConsumerGroup said 0 retries until a member had read the retry topic for the first time."""
+    log.send("t", b"m")
+    life.pulls.commit("g", [("t", 0, 1)])
+    for topic in ("%RETRY%g", "%RETRY%g_t", "%RETRY%g+t", "%RETRY%g_other", "%RETRY%other"):
+        log.send(topic, b"again")
+    life.pulls.commit("g", [("%RETRY%g+t", 0, 1)])
+
+    rows = {row.topic: (row.consumer_offset, row.max_offset) for row in life.groups.describe("g").queues}
+
+    assert rows == {"t": (1, 1), "%RETRY%g": (0, 1), "%RETRY%g_t": (0, 1), "%RETRY%g+t": (1, 1)}
