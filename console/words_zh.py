@@ -51,6 +51,7 @@ CHINESE: dict[str, str] = {
     "Messages that it gets again": "将重新收到的消息",
     "Move the group": "重置消费位点",
     "NAME=VALUE, one a line.": "NAME=VALUE，每行一个。",
+    "No member of the group lives: only members that pull, over remoting, get it when they come.": "该组没有在线成员：上线后只有通过 remoting 拉取的成员会收到。",
     "No message waits with this handle: it was delivered or recalled.": "没有消息以此句柄等待：它已投递或已撤回。",
     "No queue would be moved.": "没有队列需要移动。",
     "No transaction with this id waits: it has ended.": "没有此 ID 的事务在等待：它已结束。",

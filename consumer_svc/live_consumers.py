@@ -161,6 +161,15 @@ class LiveConsumers:
                 and (popped is None or not self._lives(popped, now))
             )
 
+    def reads_no_pull_retries(self, consumer_group: str) -> bool:
+        """Whether a member that lives pops, and none that lives reads `%RETRY%group`."""
+        now = self._clock()
+        with self._lock:
+            living = [
+                each.client for each in self._seen.get(consumer_group, {}).values() if self._lives(each.seen, now)
+            ]
+        return not any(map(_reads_pull_retries, living)) and not all(map(_is_puller, living))
+
     def groups(self) -> Collection[str]:
         """The groups that have members that live."""
         with self._lock:

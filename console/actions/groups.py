@@ -146,7 +146,7 @@ class Redeliver:
         state = words("no position in this topic")
         for track in calls.ask(calls.gateway.TrackMessage, asked).tracks:
             state = pb.TrackState.Name(track.state).removeprefix("TRACK_STATE_")
-        settings = calls.ask(calls.gateway.GetConsumerGroup, pb.GetConsumerGroupRequest(consumer_group=group)).settings
+        known = calls.ask(calls.gateway.GetConsumerGroup, pb.GetConsumerGroupRequest(consumer_group=group))
         command = pb.SendBackMessagesRequest(
             consumer_group=group,
             topic=message.topic,
@@ -163,7 +163,11 @@ class Redeliver:
             Fact(words("How it stands with the group"), state),
         ]
         warning = ""
-        if settings.broadcast:
+        if not known.members:
+            warning = words(
+                "No member of the group lives: only members that pull, over remoting, get it when they come."
+            )
+        elif known.settings.broadcast:
             warning = words("Each member of the group keeps its own positions: only one of them gets the message.")
         text = words("The group, and no other, would get the message again within a second or two.")
         return Plan(text, facts, None, warning, command, answer=to_json(command))

@@ -86,15 +86,22 @@ def retry_of(
     return record
 
 
-def sent_back_of(message: StoredMessage, consumer_group: str, attempts: int, delay_level: int) -> InternalRecord:
-    """The record that waits for a delay level, and is delivered to the group again then; `consumerSendMsgBack`."""
+def sent_back_of(
+    message: StoredMessage, consumer_group: str, attempts: int, delay_level: int, *, is_popped: bool = False
+) -> InternalRecord:
+    """The record that waits for a delay level, and is delivered to the group again then; `consumerSendMsgBack`.
+
+    `is_popped`: to members that pop, which do not read what members that pull get again.
+    """
     record = _copy(message, SCHEDULE_TOPIC, attempts, None)
     record.queue_id = delay_level - 1
     for name in (TIMER_DELIVER_MS, TIMER_DELAY_SEC, TIMER_DELAY_MS):
         record.properties.pop(name, None)
     record.properties[DELAY] = str(delay_level)
     record.properties[WAIT] = "false"
-    record.properties[REAL_TOPIC] = pull_retry_topic_of(consumer_group)
+    record.properties[REAL_TOPIC] = (
+        next_retry_topic_of(consumer_group, message.topic) if is_popped else pull_retry_topic_of(consumer_group)
+    )
     record.properties[REAL_QUEUE_ID] = str(RETRY_QUEUE_ID)
     shorten(record, ADDED, KEPT)
     return record

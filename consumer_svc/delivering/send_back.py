@@ -4,7 +4,8 @@
     level above the largest                      the largest
     level below 0, or all attempts are used up   the group's dead-letter topic
     else                                         waits in `SCHEDULE_TOPIC_XXXX`, then the schedule service delivers it to
-                                                 `%RETRY%<group>`
+                                                 `%RETRY%<group>`, or, when members live and all of them pop, to
+                                                 `%RETRY%<group>_<topic>`
 
 The copy and the change that says so are one atomic request. The state remembers which messages were sent back (the newest
 MOVED_COUNT_MAX of a queue), so a call that is repeated, or a member that reads a message again, sends it back once. A reset, or
@@ -114,7 +115,8 @@ class SendBacks:
             outcome = gateway_pb.SEND_BACK_OUTCOME_DEAD_LETTER
         else:
             level = min(delay_level or DELAY_LEVEL_FIRST + attempts - 1, life.rules.delay_level_max)
-            record = sent_back_of(message, ref.consumer_group, attempts, level)
+            is_popped = life.clients.reads_no_pull_retries(ref.consumer_group)
+            record = sent_back_of(message, ref.consumer_group, attempts, level, is_popped=is_popped)
             outcome = gateway_pb.SEND_BACK_OUTCOME_OK
         changes: list[Change] = [Ended(ref, [queue_offset], moved=True)]
         if state is None:

@@ -197,7 +197,9 @@ def test_a_message_is_given_again_becomes_a_dead_letter_is_sent_again_and_droppe
     (source,) = by_key(gateway, "k2")
     chief.do("update-group", {"group": "eaters"})
     chief.do("reset-offset", {"group": "eaters", "topic": TOPIC, "to": "latest"})
-    assert "gets the message again" in chief.do("redeliver", {"group": "eaters", "id": source.offset_msg_id})
+    shown = chief.check("redeliver", {"group": "eaters", "id": source.offset_msg_id})
+    assert "No member of the group lives" in shown
+    assert "gets the message again" in chief.confirm("redeliver", shown)[1]
 
     def end_of(topic: str) -> int:
         topics = gateway.ListTopics(pb.ListTopicsRequest(topic=topic)).topics

@@ -8,9 +8,11 @@ import pytest
 
 from consumer_svc.delivering.moves import sent_back_of
 from consumer_svc.delivering.send_back import SENT_BACK_COUNT_MAX
+from consumer_svc.live_consumers import PULL_KIND, LiveConsumers
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import QueueRef
-from reput.gateway.v1.gateway_service_pb2 import SendBackOutcome
+from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.gateway.v1.gateway_service_pb2 import SendBackOutcome, TopicSubscription
 from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import InvalidArgumentError, OffsetOutOfRangeError, ServiceUnavailableError, TopicNotFoundError
 from store.format.message_id import decode_offset_msg_id
@@ -132,6 +134,30 @@ def test_a_retry_that_is_sent_back_goes_to_the_same_retry_topic_and_keeps_its_or
     assert second.properties["RETRY_TOPIC"] == "t"
     assert second.properties["ORIGIN_MESSAGE_ID"] == sent.offset_msg_id
     assert second.properties[MOVED_FROM] == "0 0 %RETRY%g"
+
+
+def test_a_message_that_is_sent_back_in_a_group_whose_members_all_pop_comes_where_they_read(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    """The console's "deliver again" never reached consumers over gRPC: it went to the topic of those that pull."""
+    clients = LiveConsumers(lambda: 1_000.0)
+    life = begin(clients=clients)
+    for _ in range(4):
+        log.send("t", b"m")
+    popper = pb.Client(consumer_group="g", client_id="popper", subscriptions=[TopicSubscription(topic="t")])
+    lite_puller = pb.Client(consumer_group="g", client_id="lite", kind=PULL_KIND, subscriptions=popper.subscriptions)
+    puller = pb.Client(consumer_group="g", client_id="puller", subscriptions=popper.subscriptions)
+    puller.subscriptions.add(topic="%RETRY%g")
+    places = []
+    for queue_offset, member in enumerate((lite_puller, popper, puller, None)):
+        if member is not None:
+            clients.keep(member)
+        else:
+            clients.end("g", "popper")
+        life.send_backs.send_back(REF, [queue_offset], 1)
+        places.append(list(log.messages(SCHEDULE_TOPIC))[-1].properties["REAL_TOPIC"])
+
+    assert places == ["%RETRY%g", "%RETRY%g_t", "%RETRY%g", "%RETRY%g"]
 
 
 def test_a_call_that_is_repeated_sends_back_once_also_in_another_life(
