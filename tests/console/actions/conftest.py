@@ -8,6 +8,7 @@ import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
+from store.errors import ServiceUnavailableError
 from tests.console import conftest as console_fixtures
 from tests.console.asking import Answer, Browser, console_over
 
@@ -18,11 +19,18 @@ SESSION = "0123456789abcdef0123456789abcdef"
 
 
 class Log:
-    """Takes the requests that answer later, and keeps them."""
+    """Takes the requests that answer later, and keeps them.
+
+    Attributes:
+        asked: the requests so far.
+        error: what each raises from now on; None: they answer.
+        error_after: so many answer, and the next one fails; None: all answer.
+    """
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
         self.error: Any = None
+        self.error_after: int | None = None
 
     def offers(self) -> dict[str, Callable[[bytes, Any], None]]:
         return {
@@ -46,6 +54,8 @@ class Log:
         def offer(request: bytes, caller: Any) -> None:
             if self.error is not None:
                 raise self.error
+            if self.error_after == len(self.asked):
+                raise ServiceUnavailableError("the log is down")
             parsed = kind.FromString(request)
             self.asked.append(parsed)
             caller.answer(answer(parsed).SerializeToString())

@@ -198,6 +198,8 @@ def test_a_group_is_moved_after_its_queues_were_shown(acting: Acting, shard) -> 
     done = acting.confirm("reset-offset", shown)
 
     assert "The group was moved." in done.text
+    acting.confirm("reset-offset", acting.check("reset-offset", {**fields, "to": "offset", "offset": "2"}))
+    assert positions_of(acting)[0] == "2" != before[0]
 
 
 def positions_of(acting: Acting) -> dict[int, str]:

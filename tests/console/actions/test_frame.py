@@ -4,7 +4,10 @@ import re
 
 import pytest
 
-from console.web.app import ACTION_BYTES_MAX, ACTIONS
+from console.parts.formats import visible
+from console.web.app import ACTION_BYTES_MAX, ACTIONS, AUDIT_CHARACTERS_MAX
+from console.web.confirmations import session_of
+from console.web.sign_in import NoSignIn
 from store.errors import PermissionDeniedError, ServiceUnavailableError
 from tests.console.actions.conftest import Acting, Log, encoded
 from tests.console.asking import Browser, Tags, console_over
@@ -151,6 +154,72 @@ def test_a_right_that_was_lost_between_form_and_confirmation_stops_the_action(ac
     assert answer.status == 403
     assert "may not write to orders" in answer.text
     assert lines[-1]["outcome"] == "PERMISSION_DENIED"
+
+
+class Rights(NoSignIn):
+    """Names who may do what, and takes it away."""
+
+    is_on = True
+
+    def __init__(self) -> None:
+        self.methods = {"AppendMessages"}
+
+    def name_of(self, token: str, peer: str) -> str:
+        return f"name of {token}"
+
+    def may(self, token: str, peer: str, method: str, request: object) -> bool:
+        return method in self.methods
+
+
+def test_the_console_asks_for_the_right_at_the_form_the_check_and_the_confirmation(
+    shard, fan_out, log: Log, lines
+) -> None:
+    """The gateway's guard would refuse as well: this is the console's own answer, before anything is sent."""
+    rights = Rights()
+    app = console_over(
+        [shard],
+        fan_out,
+        sign_in=rights,
+        offers=log.offers(),
+        audit=lambda event, **fields: lines.append({"event": event, **fields}),
+    )
+    acting = Acting(app, session_of("key", ""))
+    acting.cookie = "reput_session=key"
+    shown, other = acting.check("send", SENT), acting.check("send", SENT)
+    assert acting.confirm("send", other).status == 200
+    rights.methods.clear()
+
+    assert acting.get("/actions/send", cookie=acting.cookie).status == 403
+    assert acting.check("send", SENT).status == 403
+    assert acting.confirm("send", shown).status == 403
+    app.close()
+    assert [message.topic for message in log.messages] == ["orders"]
+    assert [(line["client"], line["outcome"]) for line in lines] == [("name of key", "OK")]
+
+
+def test_an_action_that_was_done_in_part_says_so_on_its_page_and_in_the_audit_log(
+    acting: Acting, log: Log, lines
+) -> None:
+    ids = [each["offsetMsgId"] for each in acting.get_json("/groups/b_cg/dead-letters").json["answer"]["messages"]]
+    shown = acting.check("resend-dead-letters", {"group": "b_cg", "id": ids[:2]})
+    log.error_after = 1
+
+    done = acting.confirm("resend-dead-letters", shown)
+
+    assert (done.status, len(log.asked)) == (200, 1)
+    assert "those behind it were not sent" in done.text
+    assert [line["outcome"] for line in lines] == ["PARTLY"]
+
+
+def test_what_an_audit_line_names_is_visible_and_short(acting: Acting, lines) -> None:
+    topic = "\u202e" * 80
+
+    acting.confirm("send", acting.check("send", {**SENT, "topic": topic}))
+
+    (line,) = lines
+    assert len(visible(topic)) > AUDIT_CHARACTERS_MAX
+    assert line["target"] == {"topic": visible(topic)[:AUDIT_CHARACTERS_MAX]}
+    assert line["target"]["topic"].startswith("⟦U+202E⟧")
 
 
 def test_an_installation_that_is_only_read_shows_no_action_and_does_none(shard, fan_out, log: Log) -> None:
