@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from store.format.message_trace import ENTRY_END, FIELD_END
-from store.format.topic import RETRY_PREFIX, TRACE_TOPIC
+from store.format.topic import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from reput_client import Consumer, HalfMessage, NewMessage, QueryClient, TransactionProducer
@@ -66,9 +66,6 @@ def prepare(client: "QueryClient", producer: "TransactionProducer") -> None:
         for number, each in enumerate(queues[: 1 + RETRY_COUNT]):
             queue = MessageQueue(ORDERS, each.broker_name, each.queue_id)
             client.send_back(RETRYING_GROUP, queue, [each.max_offset - 1], RETRY_SOON if number else DEAD_LETTER)
-        # As a consumer that saw its retry topic: what comes there waits for it.
-        retries = QueuePosition(f"{RETRY_PREFIX}{RETRYING_GROUP}", 0, 0, queues[0].broker_name)
-        client.commit_offsets(RETRYING_GROUP, [retries])
         _trace(client, producer)
     for number in range(1, REMINDERS_AT_FIRST + 1):
         _remind(producer, timedelta(seconds=REMINDER_AFTER_SECONDS * number))
