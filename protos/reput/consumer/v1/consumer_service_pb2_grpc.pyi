@@ -41,7 +41,8 @@ class ConsumerServiceStub:
     """
     SendBackMessages: _grpc.UnaryUnaryMultiCallable[_consumer_service_pb2.SendBackMessagesRequest, _consumer_service_pb2.SendBackMessagesResponse]
     """Gives messages that were pulled and not consumed to the group again: each comes in `%RETRY%<group>` when its delay level is
-    over, or goes to the group's dead letters. A message that was sent back before is not sent again. When it is answered, this
+    over, or in `%RETRY%<group>_<topic>` where members live that pop and none subscribes to the former, or goes to the group's
+    dead letters. A message that was sent back before is not sent again. When it is answered, this
     is in the log, as durable as acknowledgements. A group that is unknown is made. Errors, with nothing sent back: NOT_FOUND
     (TOPIC_NOT_FOUND), OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) for a position that has no message yet, INVALID_ARGUMENT.
     """
@@ -161,7 +162,8 @@ class ConsumerServiceServicer:
         context: _grpc.ServicerContext,
     ) -> _consumer_service_pb2.SendBackMessagesResponse:
         """Gives messages that were pulled and not consumed to the group again: each comes in `%RETRY%<group>` when its delay level is
-        over, or goes to the group's dead letters. A message that was sent back before is not sent again. When it is answered, this
+        over, or in `%RETRY%<group>_<topic>` where members live that pop and none subscribes to the former, or goes to the group's
+        dead letters. A message that was sent back before is not sent again. When it is answered, this
         is in the log, as durable as acknowledgements. A group that is unknown is made. Errors, with nothing sent back: NOT_FOUND
         (TOPIC_NOT_FOUND), OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) for a position that has no message yet, INVALID_ARGUMENT.
         """

@@ -366,8 +366,9 @@ class GatewayServiceServicer:
 
     def SendBackMessages(self, request, context):
         """Gives messages of a queue that were pulled and not consumed to the consumer group again: each comes in the topic
-        `%RETRY%<group>` when its delay level is over, or goes to the group's dead letters. A message that was sent back before is
-        not sent again while the group's position is not moved back, so the call may be repeated. When it is answered, this is in the
+        `%RETRY%<group>` when its delay level is over, or goes to the group's dead letters. Where members live that receive, as over
+        RocketMQ's gRPC protocol, and none subscribes to that topic, it comes to them. A message that was sent back before is not
+        sent again while the group's position is not moved back, so the call may be repeated. When it is answered, this is in the
         log. A group that is unknown is made. Errors, with nothing sent back: NOT_FOUND (TOPIC_NOT_FOUND, BROKER_NOT_FOUND),
         OUT_OF_RANGE (OFFSET_OUT_OF_RANGE) for a position that has no message yet, INVALID_ARGUMENT.
         """
