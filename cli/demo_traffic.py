@@ -134,11 +134,12 @@ class Traffic:
             self._reminded_seconds = seconds
             _remind(self._producer, timedelta(seconds=REMINDER_AFTER_SECONDS))
         if seconds - self._opened_seconds >= TRANSACTION_SECONDS:
-            self._opened_seconds = seconds
-            if self._half is not None:
-                self._half.rollback()
+            half, self._half = self._half, None
+            if half is not None:
+                half.rollback()  # fails when somebody ended it in the console; the next step opens another one
             body = b'{"payment": "PAY-6001", "state": "waits for the bank"}'
             self._half = self._producer.send_half(NewMessage("Payments", body, ["PAY-6001"], "authorized"))
+            self._opened_seconds = seconds
         return True
 
     def _visit(self, number: int) -> "NewMessage":

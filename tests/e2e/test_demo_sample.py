@@ -1,5 +1,6 @@
 """The sample of `reput demo` fills every page: groups, retries, dead letters, messages that wait, an open transaction."""
 
+import contextlib
 from pathlib import Path
 
 from cli.demo import _load_samples, _show
@@ -9,12 +10,13 @@ from cli.demo_traffic import (
     REMINDERS,
     RETRYING_GROUP,
     TRACED_KEY,
+    TRANSACTION_SECONDS,
     VISIT_GROUP,
     VISITS,
     Traffic,
     prepare,
 )
-from reput_client import Consumer, QueryClient, TransactionProducer
+from reput_client import Consumer, QueryClient, ReputClientError, TransactionProducer, TransactionResolution
 from tests.support.stack import hosted_stack
 from tests.support.waiting import wait_until
 
@@ -55,4 +57,12 @@ def test_the_sample_has_something_for_every_page_and_is_known_again(tmp_path: Pa
                 ("CONSUME", RETRYING_GROUP),
             ]
             assert told.damaged_count == 0
+            # After one was ended in the console, its producer's verdict failed each time, and none was opened any more.
+            (pending,) = client.pending_transactions()
+            client.end_transaction(pending.transaction_id, TransactionResolution.COMMIT)
+            wait_until(lambda: list(client.pending_transactions()) == [], "the transaction has ended")
+            with contextlib.suppress(ReputClientError):
+                traffic.step(15.0 + TRANSACTION_SECONDS)
+            traffic.step(15.5 + TRANSACTION_SECONDS)
+            wait_until(lambda: len(list(client.pending_transactions())) == 1, "another one is open")
         assert _show(stack.background._stack, read_only=False)  # so that its traffic goes on
