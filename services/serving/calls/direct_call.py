@@ -219,7 +219,8 @@ class _Helper:
         self._thread.join(END_SECONDS_MAX)
 
     def __del__(self) -> None:
-        self._calls.put(None)
+        if calls := getattr(self, "_calls", None):  # an interrupt may have ended `__init__`
+            calls.put(None)
 
 
 def _make_calls(calls: "SimpleQueue[_Call | None]") -> None:
