@@ -97,7 +97,7 @@ def test_row_7_asks_for_both_of_its_bounds() -> None:
 
 
 def test_every_row_has_a_target_and_metrics_of_distinct_names() -> None:
-    rates = ("messages/s", "transactions/s", "calls/s", "keys/s", "times", "MB/s", "MiB/s")
+    rates = ("messages/s", "transactions/s", "calls/s", "queries/s", "keys/s", "times", "MB/s", "MiB/s")
     for number in registry.NUMBERS:
         row = registry.make(number, SAMPLE)
         names = [metric.name for metric in row.metrics]

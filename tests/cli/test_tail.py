@@ -114,7 +114,7 @@ def test_a_search_without_a_topic_looks_into_all_that_people_send_to(stack: Host
     assert sorted({row.split()[0] for row in rows}) == ["Logs", "Orders"]
     assert len([row for row in rows if row.startswith("Orders order-")]) == 30
     assert reput(stack, "search", "--text", "straße", "--format", r"%t\n").stdout == "Logs\n"
-    table = reput(stack, "search", "--text", "but STRASSE").stdout
+    table = reput(stack, "search", "--text", "but STRASSE", "-o", "wide").stdout
     assert table.split()[0] == "topic"
 
 

@@ -192,7 +192,7 @@ def test_the_command_prints_a_token_and_takes_it(stack: HostedStack) -> None:
         ["search", "-t", "FreshCli"],
         ["searchOffset", *queue, "--time", sent["store_time"]],
     ):
-        done = reput(stack, *verb, "--after", token)
+        done = reput(stack, *verb, "--after", token, "-o", "json")
         assert (done.returncode, done.stderr) == (0, ""), verb
         refused = reput(stack, *verb, "--after", token[:-1])
         assert (refused.returncode, "INVALID_FRESHNESS_TOKEN" in refused.stderr) == (2, True), verb

@@ -26,7 +26,6 @@ from services.following.follower_progress import FollowerProgress
 from services.local import encoded_records
 from services.reading.queue_reader import QueueReader
 from services.reading.recent_units import RecentUnits
-from store.compiled import loading
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import StoreError
 from store.files.file_system import RealFileSystem
@@ -268,11 +267,17 @@ def test_records_that_retention_removed_are_passed_over_alike(
     assert outcome(as_bytes, servicer, max_messages=64) == expected
 
 
-def test_pulls_of_few_messages_do_not_ask_for_the_kernel(pulling: Pulling, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    monkeypatch.setattr(loading, "load", asked.append)  # None: it is not compiled
+def test_pulls_of_few_messages_do_not_ask_for_runs(pulling: Pulling, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def encode(
+        encoder: encoded_records.RecordEncoder, form: object, queue_offset: int, *args: Any, **options: Any
+    ) -> None:
+        asked.append(queue_offset)  # None: the kernel is not compiled
+
+    monkeypatch.setattr(encoded_records.RecordEncoder, "encode", encode)
     servicer = pulling.servicer(is_recent=True)
     assert as_bytes(servicer, topic=TOPIC, max_messages=8).messages
-    assert not asked  # a consumer of few messages does not pay for its buffers
+    assert not asked  # they are read one by one
     assert as_bytes(servicer, topic=TOPIC, max_messages=32).messages
-    assert encoded_records.KERNEL in asked
+    assert asked

@@ -59,6 +59,7 @@ def build_online(requests: list[DispatchRequest], root: Path, layout: StoreLayou
     fs = RealFileSystem()
     table = ConsumeQueueTable(root, fs, layout.queue_file_size_bytes)
     table.apply(DispatchColumns.of(requests))
+    table.flush()  # with many small files units wait in memory
     table.close()
     files = IndexFileSet(root, fs, layout.index, lambda: 1_795_256_952_255)
     files.apply(DispatchColumns.of(requests))
