@@ -249,8 +249,8 @@ class Groups:
     def lag_counts(self) -> Mapping[tuple[str, str], int]:
         """Messages that are not consumed, by group and topic: never handed out, in flight, or waiting to be handed out again.
 
-        Queues of such a topic that the group never read count from their beginning. Of LAG_COUNT_MAX pairs at most, those with
-        most messages.
+        Queues of such a topic, and of the group's retry topics, that the group never read count from their beginning. Of
+        LAG_COUNT_MAX pairs at most, those with most messages.
         """
         life = self._life
         with life.lock:
@@ -260,6 +260,8 @@ class Groups:
                 for topic, queues in group.topics.items()
                 if queues and not is_light_queue(topic)
             }
+            for name, group in life.states.groups.items():
+                counts |= {(name, ref.topic): 0 for ref in self._unread_retries(name, group)}
             read = {
                 ref: (state.next_offset, len(state.leases) + len(state.waiting))
                 for group in life.states.groups.values()

@@ -66,3 +66,9 @@ def test_retries_of_a_group_without_a_position_in_its_retry_topics_are_counted(l
     rows = {row.topic: (row.consumer_offset, row.max_offset) for row in life.groups.describe("g").queues}
 
     assert rows == {"t": (1, 1), "%RETRY%g": (0, 1), "%RETRY%g_t": (0, 1), "%RETRY%g+t": (1, 1)}
+    assert dict(life.groups.lag_counts()) == {
+        ("g", "t"): 0,
+        ("g", "%RETRY%g"): 1,
+        ("g", "%RETRY%g_t"): 1,
+        ("g", "%RETRY%g+t"): 0,
+    }
