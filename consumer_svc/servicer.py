@@ -195,6 +195,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             request.caller,
             known_only=request.known_only,
             attempts_max=max(request.delivery_attempts_max, 0),
+            for_pullers=request.for_pullers,
         )
         count = len(outcomes) - outcomes.count(gateway_pb.SEND_BACK_OUTCOME_REMOVED)
         self._figures.add(SENT_BACK, request.topic, request.consumer_group, count, 0)

@@ -53,10 +53,11 @@ class SendBacks:
         *,
         known_only: bool = False,
         attempts_max: int = 0,
+        for_pullers: bool = False,
     ) -> "Sequence[gateway_pb.SendBackOutcome]":
         """Send messages back for a caller; the outcomes in order. In the log when this returns.
 
-        `attempts_max` counts instead of that of the group, unless it is 0.
+        `attempts_max` counts instead of that of the group, unless it is 0. `for_pullers`: they come in `%RETRY%<group>` whoever lives.
 
         Raises:
             GroupNotFoundError: `known_only`, and the group is not known, or has not begun; nothing was sent back.
@@ -78,12 +79,13 @@ class SendBacks:
                 raise group_not_known(ref.consumer_group, begins_at_end=not has_begun)
             life.group(ref.consumer_group, caller)
             written = life.newest_write()  # of what was sent back before, which may still be under way
+        is_popped = not for_pullers and life.clients.reads_no_pull_retries(ref.consumer_group)
         outcomes: list[gateway_pb.SendBackOutcome] = []
         for queue_offset in queue_offsets:  # one after the other: a body may have 4 MiB
             message = read_message(life.reader, ref.topic, ref.queue_id, queue_offset)
             with life.lock:
                 outcome, written = self._send_back(
-                    ref, queue_offset, first_offset, message, delay_level, attempts_max, written
+                    ref, queue_offset, first_offset, message, delay_level, attempts_max, written, is_popped=is_popped
                 )
             outcomes.append(outcome)
         wait_for(written)
@@ -98,6 +100,8 @@ class SendBacks:
         delay_level: int,
         attempts_max: int,
         written: "Future[int]",
+        *,
+        is_popped: bool,
     ) -> "tuple[gateway_pb.SendBackOutcome, Future[int]]":
         """One message; its outcome, and what is done when it is in the log. The lock is held."""
         life = self._life
@@ -115,7 +119,6 @@ class SendBacks:
             outcome = gateway_pb.SEND_BACK_OUTCOME_DEAD_LETTER
         else:
             level = min(delay_level or DELAY_LEVEL_FIRST + attempts - 1, life.rules.delay_level_max)
-            is_popped = life.clients.reads_no_pull_retries(ref.consumer_group)
             record = sent_back_of(message, ref.consumer_group, attempts, level, is_popped=is_popped)
             outcome = gateway_pb.SEND_BACK_OUTCOME_OK
         changes: list[Change] = [Ended(ref, [queue_offset], moved=True)]

@@ -972,6 +972,7 @@ def consumer_send_msg_back(shard: DoorShard, ask: Ask) -> Answer:
         delay_level=_i32(level),
         # -1 of a client: none of its deliveries comes again.
         delivery_attempts_max=0 if maximum < -1 else min(max(maximum + 1, 1), (1 << 31) - 1),
+        for_pullers=True,
     )
     (outcome,) = send_back(shard.source.now(), question, shard.broker_name, deadline).outcomes
     if outcome == gateway_pb.SEND_BACK_OUTCOME_REMOVED:

@@ -160,6 +160,17 @@ def test_a_message_that_is_sent_back_in_a_group_whose_members_all_pop_comes_wher
     assert places == ["%RETRY%g", "%RETRY%g_t", "%RETRY%g", "%RETRY%g"]
 
 
+def test_a_message_that_a_remoting_client_sent_back_came_where_members_that_pop_read(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    clients = LiveConsumers(lambda: 1_000.0)
+    life = begin(clients=clients)
+    log.send("t", b"m")
+    clients.keep(pb.Client(consumer_group="g", client_id="popper", subscriptions=[TopicSubscription(topic="t")]))
+    life.send_backs.send_back(REF, [0], 1, for_pullers=True)
+    assert list(log.messages(SCHEDULE_TOPIC))[-1].properties["REAL_TOPIC"] == "%RETRY%g"
+
+
 def test_a_call_that_is_repeated_sends_back_once_also_in_another_life(
     log: MemoryLog, begin: Callable[..., LogLife]
 ) -> None:

@@ -198,7 +198,7 @@ class PullMessagesResponse(_message.Message):
     def __init__(self, messages: _Optional[_Iterable[_Union[_message_pb2.StoredMessage, _Mapping]]] = ..., next_offset: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., status: _Optional[_Union[_gateway_service_pb2.PullStatus, str]] = ..., shown_as: _Optional[str] = ..., is_whole: _Optional[bool] = ..., records: _Optional[_Iterable[bytes]] = ..., seen_offset: _Optional[int] = ...) -> None: ...
 
 class SendBackMessagesRequest(_message.Message):
-    __slots__ = ("consumer_group", "topic", "queue_id", "queue_offsets", "delay_level", "known_only", "delivery_attempts_max", "caller")
+    __slots__ = ("consumer_group", "topic", "queue_id", "queue_offsets", "delay_level", "known_only", "delivery_attempts_max", "for_pullers", "caller")
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -206,6 +206,7 @@ class SendBackMessagesRequest(_message.Message):
     DELAY_LEVEL_FIELD_NUMBER: _ClassVar[int]
     KNOWN_ONLY_FIELD_NUMBER: _ClassVar[int]
     DELIVERY_ATTEMPTS_MAX_FIELD_NUMBER: _ClassVar[int]
+    FOR_PULLERS_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     consumer_group: str
     topic: str
@@ -214,8 +215,9 @@ class SendBackMessagesRequest(_message.Message):
     delay_level: int
     known_only: bool
     delivery_attempts_max: int
+    for_pullers: bool
     caller: str
-    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offsets: _Optional[_Iterable[int]] = ..., delay_level: _Optional[int] = ..., known_only: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., caller: _Optional[str] = ...) -> None: ...
+    def __init__(self, consumer_group: _Optional[str] = ..., topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., queue_offsets: _Optional[_Iterable[int]] = ..., delay_level: _Optional[int] = ..., known_only: _Optional[bool] = ..., delivery_attempts_max: _Optional[int] = ..., for_pullers: _Optional[bool] = ..., caller: _Optional[str] = ...) -> None: ...
 
 class SendBackMessagesResponse(_message.Message):
     __slots__ = ("outcomes",)
