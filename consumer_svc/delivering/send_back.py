@@ -57,7 +57,8 @@ class SendBacks:
     ) -> "Sequence[gateway_pb.SendBackOutcome]":
         """Send messages back for a caller; the outcomes in order. In the log when this returns.
 
-        `attempts_max` counts instead of that of the group, unless it is 0. `for_pullers`: they come in `%RETRY%<group>` whoever lives.
+        `attempts_max` counts instead of that of the group, unless it is 0. With `for_pullers` they come in `%RETRY%<group>`
+        whoever lives.
 
         Raises:
             GroupNotFoundError: `known_only`, and the group is not known, or has not begun; nothing was sent back.
