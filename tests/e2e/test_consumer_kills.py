@@ -221,8 +221,14 @@ def test_messages_are_sent_back_once_and_a_queue_keeps_its_holder_over_a_kill(sh
     shard.start(victim)
     assert (lock("b"), lock("b", renew=False), lock("a", renew=True), lock("b", renew=True)) == (0, 0, 1, 0)
     assert list(answer(rpc.SEND_BACK_MESSAGES, back).outcomes) == [gateway_pb.SEND_BACK_OUTCOME_OK] * 2
-    waiting = answer(rpc.PULL_MESSAGES, pb.PullMessagesRequest(topic="SCHEDULE_TOPIC_XXXX", queue_id=2))
-    assert [message.body for message in waiting.messages] == [b"m1", b"m3"]
+
+    def waiting() -> list[bytes]:
+        """Both, once the queue has been built so far."""
+        pulled = answer(rpc.PULL_MESSAGES, pb.PullMessagesRequest(topic="SCHEDULE_TOPIC_XXXX", queue_id=2))
+        return [message.body for message in pulled.messages]
+
+    wait_until(lambda: len(waiting()) >= 2, "both wait")
+    assert waiting() == [b"m1", b"m3"]
 
 
 def test_a_consumer_service_that_hangs_hinders_no_append_and_goes_on(shard: Shard) -> None:

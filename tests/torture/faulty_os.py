@@ -82,7 +82,9 @@ class FaultyOs:
     def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
         """Counts where it makes or empties a file."""
         action = ""
-        if flags & (os.O_CREAT | os.O_TRUNC) and (flags & os.O_TRUNC or not os.path.exists(path)):
+        # Where the folder is missing it fails and changes nothing.
+        can_make = os.path.isdir(os.path.dirname(path)) and not os.path.exists(path)
+        if flags & os.O_TRUNC or (flags & os.O_CREAT and can_make):
             action = self._enter("open", str(path))
         fd = os.open(path, flags, mode)
         self._failed_fds.discard(fd)
