@@ -115,7 +115,7 @@ class Traffic:
         self.sent_count = 0
 
     def step(self, seconds: float) -> bool:
-        """Send and consume; False when it has sent all that it may."""
+        """Send and consume; False once MESSAGE_COUNT_MAX is reached."""
         from reput_client import NewMessage
 
         if self.sent_count >= MESSAGE_COUNT_MAX:

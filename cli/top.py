@@ -1,4 +1,4 @@
-"""`reput top`: a live screen of rates by topic, lag by group, who is slow, replicas and disk.
+"""`reput top`: a live screen of rates by topic, lag by group, slow groups, replicas and disk.
 
 It asks what `reput status`, `reput topics` and `reput groups` ask, again and again in a thread of its own, so that keys are
 answered at once also while the gateway does not. Rates are differences between samples of the last seconds. The screen is drawn

@@ -380,9 +380,8 @@ class ConsumeQueue:
         Returns:
             what was decided about the units.
         """
-        has_units = self.units.is_waiting or bool(
-            self._file_offsets
-        )  # in this order: a checkpoint makes files of what waits
+        # In this order: a checkpoint makes files of what waits.
+        has_units = self.units.is_waiting or bool(self._file_offsets)
         end = self.replayed if is_replay else self.units.end if has_units else None
         self._may_wait = not is_replay and self.ext_files is None
 

@@ -67,8 +67,8 @@ class _Queue:
 class _Queues:
     """The queues by name, in the order of their numbers; in columns, because an object for each takes twice the memory.
 
-    One thread writes, any may read: a row never changes its place, and is written before its name. Who reads an end reads the
-    newest entry after it, and they are written the other way round: so the entry is never older than the end.
+    One thread writes, any may read: a row never changes its place, and is written before its name. A reader takes the end
+    first, then the newest entry; the writer sets them in the other order. So the entry is never older than the end.
     """
 
     def __init__(self) -> None:

@@ -187,7 +187,7 @@ class LiteGrowth(Row):
         return found
 
     def _checkpoints(self, stack: OurStack, count: int) -> Mapping[str, float]:
-        """What few messages cost, with all that is written for them later, beyond what services cost that do nothing."""
+        """The cost of a few messages, with what is written for them later, less the cost of idle services."""
         seconds = self.sizes.checkpoint_seconds
 
         def cost(act: Callable[[], object]) -> tuple[float, float]:

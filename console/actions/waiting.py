@@ -50,11 +50,12 @@ class Recall:
             if found is None and is_whole:
                 return Plan(words("No message waits with this handle: it was delivered or recalled."), facts)
             if found is not None:
-                due = f"{time_text(timestamp_to_millis(found.delivery_time, 'delivery_time'))} UTC"
-                facts += [Fact(words("Due"), due), Fact(words("Unique key"), found.unique_key)]
-                facts.append(
-                    Fact(words("Message"), found.offset_msg_id, message_href(found.offset_msg_id, found.broker_name))
-                )
+                due = _time_text(found, "delivery_time")
+                facts += [
+                    Fact(words("Due"), due),
+                    Fact(words("Unique key"), found.unique_key),
+                    _message_fact(found, words),
+                ]
         return Plan(words("The message would be taken back: no consumer gets it."), facts, command=request)
 
     def act(self, calls: Calls, command: Any, words: Words) -> Done:
@@ -109,12 +110,9 @@ class EndTransaction:
             if found is None and is_whole:
                 return Plan(words("No transaction with this id waits: it has ended."), facts)
             if found is not None:
-                born = f"{time_text(timestamp_to_millis(found.born_time, 'born_time'))} UTC"
-                facts += [Fact(words("Made"), born), Fact(words("Unique key"), found.unique_key)]
-                facts.append(Fact(words("Producer group"), found.producer_group or "–"))
-                facts.append(
-                    Fact(words("Message"), found.offset_msg_id, message_href(found.offset_msg_id, found.broker_name))
-                )
+                made = _time_text(found, "born_time")
+                facts += [Fact(words("Made"), made), Fact(words("Unique key"), found.unique_key)]
+                facts += [Fact(words("Producer group"), found.producer_group or "–"), _message_fact(found, words)]
         text = (
             words("The transaction would be committed: consumers get its message.")
             if commits
@@ -134,6 +132,14 @@ class EndTransaction:
         text = words("The transaction was committed.") if commits else words("The transaction was rolled back.")
         onward = ("/half-messages", words("Half messages"))
         return Done(text, facts, onward=onward, answer={"offsetMsgId": result.offset_msg_id})
+
+
+def _time_text(row: Any, field: str) -> str:
+    return f"{time_text(timestamp_to_millis(getattr(row, field), field))} UTC"
+
+
+def _message_fact(row: Any, words: Words) -> Fact:
+    return Fact(words("Message"), row.offset_msg_id, message_href(row.offset_msg_id, row.broker_name))
 
 
 def _found(

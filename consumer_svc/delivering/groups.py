@@ -237,7 +237,7 @@ class Groups:
         )
 
     def _unread_retries(self, consumer_group: str, group: Group) -> Iterable[QueueRef]:
-        """Queues of its retry topics that have messages, and in which it has no position: nobody has read them yet."""
+        """Queues of its retry topics that have messages, and in which it has no position: no member has read them yet."""
         topics = [topic for topic in group.topics if not is_light_queue(topic) and not topic.startswith(RETRY_PREFIX)]
         retry_topics = {pull_retry_topic_of(consumer_group)}
         for topic in topics:

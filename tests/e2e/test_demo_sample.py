@@ -3,7 +3,7 @@
 import contextlib
 from pathlib import Path
 
-from cli.demo import _load_samples, _show
+from cli.demo import _show
 from cli.demo_traffic import (
     BEHIND_GROUP,
     ORDERS,
@@ -12,25 +12,18 @@ from cli.demo_traffic import (
     TRACED_KEY,
     TRANSACTION_SECONDS,
     VISIT_GROUP,
-    VISITS,
     Traffic,
     prepare,
 )
-from reput_client import Consumer, QueryClient, ReputClientError, TransactionProducer, TransactionResolution
+from reput_client import ReputClientError, TransactionResolution
+from tests.support.demo_sample import sample_clients
 from tests.support.stack import hosted_stack
 from tests.support.waiting import wait_until
 
 
 def test_the_sample_has_something_for_every_page_and_is_known_again(tmp_path: Path) -> None:
     with hosted_stack(tmp_path / "store") as stack:
-        address = stack.addresses["gateway"]
-        _load_samples(address)
-        stack.wait_until_built()
-        with (
-            QueryClient(address) as client,
-            TransactionProducer(address) as producer,
-            Consumer(address, VISIT_GROUP, {VISITS: "*"}) as consumer,
-        ):
+        with sample_clients(stack) as (client, producer, consumer):
             for _ in range(2):  # a second start makes no second dead letter
                 prepare(client, producer)
             traffic = Traffic(producer, consumer, 0.0)

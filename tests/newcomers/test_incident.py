@@ -13,11 +13,11 @@ from urllib.parse import urlencode, urljoin
 
 import pytest
 
-from cli.demo import _load_samples
-from cli.demo_traffic import BEHIND_GROUP, ORDERS, RETRYING_GROUP, VISIT_GROUP, VISITS, Traffic, prepare
-from reput_client import Consumer, NewMessage, QueryClient, QueuePosition, TransactionProducer
+from cli.demo_traffic import BEHIND_GROUP, ORDERS, RETRYING_GROUP, Traffic, prepare
+from reput_client import Consumer, NewMessage, QueryClient, QueuePosition
 from store.format.message_trace import ENTRY_END, FIELD_END
 from store.format.topic import TRACE_TOPIC, pull_retry_topic_of
+from tests.support.demo_sample import sample_clients
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
@@ -225,14 +225,7 @@ class Operator:
 def stack(tmp_path: Path) -> Iterator[Stack]:
     """The sample of `make run`, once its clients have gone; the group's clients traced, as most fleets do."""
     with running_stack(tmp_path / "store") as stack:
-        address = stack.addresses["gateway"]
-        _load_samples(address)
-        stack.wait_until_built()
-        with (
-            QueryClient(address) as client,
-            TransactionProducer(address) as producer,
-            Consumer(address, VISIT_GROUP, {VISITS: "*"}) as consumer,
-        ):
+        with sample_clients(stack) as (client, producer, consumer):
             prepare(client, producer)
             Traffic(producer, consumer, 0.0).step(0.0)
             wait_until(lambda: client.consumer_group(RETRYING_GROUP).retry_count == 2, "the retries are due")

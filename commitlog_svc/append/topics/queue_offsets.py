@@ -52,8 +52,9 @@ class QueueOffsets:
         column = None if self._column is None else self._column[: len(self._slot_keys)].copy()
 
         def as_dict() -> dict[QueueKey, int]:
-            if column is not None:  # there may be more keys by now
-                offsets.update((key, number) for key, number in zip(self._slot_keys, column.tolist()) if number)  # noqa: B905
+            if column is not None:
+                rows = zip(self._slot_keys, column.tolist(), strict=False)  # there may be more keys by now
+                offsets.update((key, number) for key, number in rows if number)
             return offsets
 
         return as_dict
