@@ -3,7 +3,7 @@
 import json
 import re
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from http.cookiejar import CookieJar
@@ -145,7 +145,7 @@ class Looked(HTMLParser):
         elif self._label is not None:
             self._label += data
 
-    def find(self, words: str) -> Control:
+    def find(self, words: str) -> Control | None:
         """The link or button with these words; otherwise one that begins with them, then the first of a row with them."""
         named = [(" ".join(each.text.split()), each) for each in self.controls]
         for matches in (
@@ -155,7 +155,7 @@ class Looked(HTMLParser):
         ):
             if matches:
                 return matches[0]
-        raise AssertionError(f"nothing on the page is called {words!r}: {sorted(text for text, _ in named)}")
+        return None
 
 
 class Operator:
@@ -188,8 +188,25 @@ class Operator:
                 (box,) = [each for each in boxes if words in each.row.text.split()]
                 box.value = box.choices[""]
             else:
-                self._press(self._page.find(words), left)
+                self._wait_for(lambda words=words: self._page.find(words), words)
+                control = self._page.find(words)
+                assert control is not None
+                self._press(control, left)
         assert left == {}, f"no form has the fields {sorted(left)}"
+
+    def sees(self, pattern: str) -> None:
+        """Return once the page has such a text."""
+        self._wait_for(lambda: re.search(pattern, self.text), pattern)
+
+    def _wait_for(self, look: Callable[[], object], what: str) -> None:
+        """A page that had to be shown before all of it was known is loaded again."""
+
+        def is_there() -> bool:
+            if not look() and self._is_read:
+                self._open(self.url)
+            return bool(look())
+
+        wait_until(is_there, lambda: f"{what!r} on the page: {self.text}")
 
     def _press(self, control: Control, left: dict[str, str]) -> None:
         if control.tag == "a":
@@ -217,6 +234,7 @@ class Operator:
         with self._opener.open(request, timeout=WAIT_SECONDS_MAX) as answer:
             self.body = answer.read()
             self.url = answer.url.removeprefix(self._origin)
+            self._is_read = content is None
             if answer.headers["content-type"].startswith("text/html"):
                 self._page = Looked(self.body.decode())
 
@@ -269,12 +287,12 @@ def test_an_operator_ends_an_incident_in_the_console_alone(stack: Stack) -> None
 
         operator.do(see)
         assert operator.url == f"/groups/{RETRYING_GROUP}"
-        assert "2 retries, 1 dead letters" in operator.text
+        operator.sees("2 retries, 1 dead letters")
         operator.do(read)
-        assert "Given up: stored as a dead letter" in operator.text
+        operator.sees("Given up: stored as a dead letter")
         operator.do(cause)
         assert order.offset_msg_id in operator.url
-        assert re.search(rf"Handled by {RETRYING_GROUP} \S+ took too long · 5\.0 s told by the client", operator.text)
+        operator.sees(rf"Handled by {RETRYING_GROUP} \S+ took too long · 5\.0 s told by the client")
         operator.do(members)
         assert operator.url == f"/groups/{RETRYING_GROUP}/members"
         operator.do(keep)
@@ -323,7 +341,7 @@ def test_an_operator_ends_an_incident_in_the_console_alone(stack: Stack) -> None
         client.commit_offsets(RETRYING_GROUP, [retries])
         wait_until(lambda: lag_of(RETRYING_GROUP) == lag_of(BEHIND_GROUP) == 0, "nobody is behind")
         operator.do(fall)
-        assert "0 messages to consume, 0 in flight, 0 retries, 0 dead letters" in operator.text
+        operator.sees("0 messages to consume, 0 in flight, 0 retries, 0 dead letters")
     assert [(line["action"], line["outcome"]) for line in audit_lines(stack)] == [
         (action, "OK")
         for action in (
