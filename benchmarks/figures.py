@@ -81,6 +81,12 @@ def part_of_theirs(factor: float, stretch: float | None = None) -> Target:
     return Target(text, lambda m: factor * m[THEIRS], None if stretch is None else lambda m: stretch * m[THEIRS])
 
 
+def below_both(target: Target, factor_of_echo: float) -> Target:
+    """A time that is also at most `factor_of_echo` times the bare echo's; the tighter bound counts."""
+    text = f"{target.text}; <= {factor_of_echo:g} x echo"
+    return Target(text, lambda m: min(target.bound(m), factor_of_echo * m[ECHO]), target.stretch)
+
+
 def faster_than_theirs(factor: float, stretch: float | None = None) -> Target:
     """A time such that RocketMQ's is at least `factor` times as long."""
     text = f">= {factor:g} times as fast as RocketMQ" + (f", stretch {stretch:g}" if stretch else "")

@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
-from benchmarks import svg
+from benchmarks import svg, verdict
 from benchmarks.figures import (
     ECHO,
     MISSED,
@@ -97,12 +97,20 @@ def markdown(results: Results) -> str:
         "\n".join(f"- {name}: {value}" for name, value in results.machine.items()),
         "\n".join([HEAD, *judged]),
     ]
+    parts[2:2] = _head(rows)
     if others:
         parts += ["## Measured beside it", "\n".join([HEAD, *others])]
     parts += ["## How, and what to know", "\n".join(_story(row, result) for row, result in rows)]
     if curves:
         parts += ["## Curves", "\n\n".join(f"![{name.replace('_', ' ')}]({name}.svg)" for name in curves)]
     return "\n\n".join(parts) + "\n"
+
+
+def _head(rows: Sequence[tuple[Row, RowResult]]) -> list[str]:
+    """Where Reput is ahead and behind, a line for each part; nothing without a judged row."""
+    found = (verdict.verdict(row.number, row.title, row.cause, row.metrics, result.rounds) for row, result in rows)
+    lines = verdict.lines({one.number: one for one in found if one is not None})
+    return ["## In ten lines", "\n".join(lines)] if lines else []
 
 
 def _lines(row: Row, result: RowResult, *, judged: bool) -> list[str]:
@@ -169,8 +177,10 @@ def _story(row: Row, result: RowResult) -> str:
     load = f", load before: {result.load_before}" if result.load_before else ""
     beside = f", RocketMQ {result.rocketmq}" if result.rocketmq else ""
     head = f"- **{row.number} {row.title}.** {row.what} ({result.date}, {result.size}{beside}, rounds: {rounds}{load})"
+    missed = any(judge(metric, result.rounds.get(metric.name, {})).word == MISSED for metric in row.metrics)
+    why = [f"  - A target is missed: {row.cause}"] if missed and row.cause else []
     skipped = [f"  - {side} is left out: {why}" for side, why in result.skipped.items()]
-    return "\n".join([head, *skipped, *(f"  - {note}" for note in result.notes)])
+    return "\n".join([head, *why, *skipped, *(f"  - {note}" for note in result.notes)])
 
 
 def _chart(name: str, points: Sequence[tuple[float, float]]) -> svg.Chart:

@@ -89,12 +89,14 @@ class Row:
         number: number in the table.
         title: a few words.
         what: one or two sentences on how it is measured.
+        cause: why a target is missed where one is, one sentence with its ADR.
         metrics: its lines in the table.
     """
 
     number: ClassVar[RowId]
     title: ClassVar[str]
     what: ClassVar[str]
+    cause: ClassVar[str] = ""
     metrics: tuple[Metric, ...] = ()
 
     def __init__(self, sizes: Sizes) -> None:

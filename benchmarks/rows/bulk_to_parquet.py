@@ -35,6 +35,7 @@ class BulkToParquet(Row):
 
     number = "T13"
     title = "Spark consumes a topic into Parquet, 1 KiB"
+    cause = "Spark alone takes 22 of 27 us of CPU a message, and as many with ready rows (ADR 0079, 0097)."
     what = (
         f'format("rocketmq") with trigger availableNow and consumerGroup reads {QUEUE_COUNT} queues through the gateway on '
         "local[2] in a warm session; the file sink writes all columns as Parquet. Services and Spark have the same two cores: "

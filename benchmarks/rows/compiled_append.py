@@ -22,17 +22,18 @@ SERVICES = {  # by what the table calls them: their processes
 }
 
 
-def metrics_of(language: str, factor: float) -> tuple[Metric, ...]:
+def metrics_of(language: str, factor: float, stretch: float | None = None) -> tuple[Metric, ...]:
     """The figures of one client, its rate first.
 
     Args:
         language: of `PROGRAMS`.
         factor: how many times RocketMQ's rate is to be reached.
+        stretch: the same for a further goal.
     """
     name = NAMES[language]
     parts = (f"{name}: CPU of the {part}" for part in (*SERVICES, "client"))
     return (
-        Metric(name, "messages/s", target=times_theirs(factor)),
+        Metric(name, "messages/s", target=times_theirs(factor, stretch)),
         Metric(f"{name}: CPU of the services", "us a message", lower_is_better=True),
         *(Metric(part, "us a message", lower_is_better=True, sides=(OURS,)) for part in parts),
     )
@@ -44,10 +45,13 @@ class CompiledAppend(Row):
     body_bytes: ClassVar[int]
     batch_count: ClassVar[int]
     factor: ClassVar[float]
+    stretch: ClassVar[float | None] = None
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__(sizes)
-        self.metrics = tuple(metric for language in PROGRAMS for metric in metrics_of(language, self.factor))
+        self.metrics = tuple(
+            metric for language in PROGRAMS for metric in metrics_of(language, self.factor, self.stretch)
+        )
         self._left_out: dict[str, str] = {}
 
     def prepare(self, context: Context) -> None:
@@ -101,12 +105,16 @@ class CompiledOneKib(CompiledAppend):
 
     number = "1c"
     title = "Batched append, 1 KiB x 32, compiled clients"
+    cause = (
+        "Half of the commit log's CPU is the kernel's sockets and switches of threads; three times RocketMQ "
+        "leaves 8.7 us a message for services and client (ADR 0097)."
+    )
     what = (
         f"{STREAM_COUNT} append streams on one connection, {WINDOW} requests under way on each, flush asynchronous, through "
         "the gateway: a Java client with generated stubs, and a Go client that sends bytes encoded before, with new keys in "
         "them. Theirs: the Java producer of row 1. Unique key and a business key are indexed on both sides."
     )
-    body_bytes, batch_count, factor = 1024, 32, 3.0
+    body_bytes, batch_count, factor, stretch = 1024, 32, 2.0, 3.0
 
 
 class CompiledSmall(CompiledAppend):
@@ -114,5 +122,6 @@ class CompiledSmall(CompiledAppend):
 
     number = "2c"
     title = "Batched append, 128 B x 128, compiled clients"
+    cause = CompiledOneKib.cause
     what = "As row 1c."
     body_bytes, batch_count, factor = 128, 128, 2.5

@@ -34,6 +34,7 @@ class ConsumerGrowth(Row):
 
     number = 17
     title = "Consumers as groups and queues grow in number"
+    cause = "Queues that are popped for the first time are opened one by one (ADR 0163)."
     what = (
         "Pop 32 messages and acknowledge them in one call, one after the other, at the consumer service; groups take turns. "
         "Each group has positions and messages in flight. Ours only."

@@ -59,6 +59,10 @@ class GrowthBy(Row):
 
     number = "G"
     title = "Growth by topics, keys and connections"
+    cause = (
+        "Each new queue is a directory and a file, and each one that is written to is flushed at the next "
+        "checkpoint (ADR 0163)."
+    )
     what = (
         "The load of row 1 spread over topics, each of which has a message before; with more keys; and beside connections that "
         "do nothing. Queries by key with a warm client, one after the other. Memory behind the load; a start after a clean "

@@ -69,6 +69,10 @@ class LiteGrowth(Row):
 
     number = "L"
     title = "Growth by lite topics"
+    cause = (
+        "Tables of a million names leave the CPU's caches, and a start reads the newest log file for recent keys "
+        "(ADR 0161)."
+    )
     what = (
         f"Messages of {BODY_BYTES} B, the first of each lite topic in batches of {FIRST_BATCH}, then of all topics in turn "
         f"in batches of {BATCH}; CPU is that of all our services, or of the broker, until queues and index have the messages. "

@@ -21,6 +21,7 @@ class Mirrored(Row):
 
     number = 25
     title = "A broker's appends while Reput mirrors it"
+    cause = "The mirror of a broker takes its share of the same two cores for the copy and its queues (ADR 0063, 0064)."
     what = (
         "The Java producer of row 1 against RocketMQ, with Reput attached on the same machine in one way (ours), and alone "
         "(RocketMQ): ours / RocketMQ is what is left of the broker's throughput. Reput runs as it comes, at nice 19."

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import grpc
 
 from benchmarks import stores
-from benchmarks.figures import ECHO, OURS, THEIRS, Metric, RowResult, part_of_theirs, quantile, times_theirs
+from benchmarks.figures import ECHO, OURS, THEIRS, Metric, RowResult, below_both, part_of_theirs, quantile, times_theirs
 from benchmarks.row import QUIET, Context, Row, RowId
 from benchmarks.sides import compiled_side, rocketmq_side
 from benchmarks.sides.echo import MESSAGE_BYTES, running_echo, unary_latencies_millis
@@ -18,6 +18,7 @@ from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 
 KINDS = {"key": "by key", "id": "by id", "unique_key": "by unique key", "offset": "by offset"}
 CALLER_COUNTS = (1, 8, 64)
+P50_FACTOR, P50_OF_ECHO = 2.0, 1.5  # of RocketMQ's, and of the bare echo's of the same client
 CALL_SECONDS_MAX = 10.0
 ECHO_NAME = "bare echo of 1 KiB"
 
@@ -28,9 +29,10 @@ class Queries(Row):
     """Row 6."""
 
     number: ClassVar[RowId] = 6
-    p50_factor: ClassVar[float] = 2  # of RocketMQ's
+    p50_stretch: ClassVar[float] = 1  # of RocketMQ's
     sides_of_queries: ClassVar[tuple[str, ...]] = (OURS, THEIRS)
     title = "Queries with a warm client"
+    cause = "A query runs about 450 Python calls between two sockets, none above 3 % of the time (ADR 0162)."
     what = (
         "The same store on both sides, one caller, one query after the other, messages chosen evenly over the store; "
         "ours through the gateway, theirs with the Java admin client (by offset: the pull consumer)."
@@ -38,7 +40,10 @@ class Queries(Row):
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__(sizes)
-        targets = {"p50": part_of_theirs(self.p50_factor, stretch=1), "p99": part_of_theirs(1)}
+        p50 = part_of_theirs(P50_FACTOR, self.p50_stretch)
+        if ECHO in self.sides_of_queries:
+            p50 = below_both(p50, P50_OF_ECHO)
+        targets = {"p50": p50, "p99": part_of_theirs(1)}
         lines = [
             Metric(f"{kind}, {part}", "ms", lower_is_better=True, target=target, sides=self.sides_of_queries)
             for kind in KINDS.values()
@@ -111,7 +116,7 @@ class CompiledQueries(Queries):
         "As row 6; ours with the blocking stub that protoc generates for Java. The echo: this client calls a bare server "
         "of grpcio, which gives 1 KiB back at once, as many times in the same order; a query's request and answer are smaller."
     )
-    p50_factor = 1.2
+    p50_stretch = 1.2
     sides_of_queries = (OURS, THEIRS, ECHO)
 
     def _echo_metrics(self) -> tuple[Metric, ...]:
@@ -136,6 +141,7 @@ class ConcurrentQueries(CompiledQueries):
 
     number = "6k"
     title = "Queries by 1, 8 and 64 callers at once, Java on both sides"
+    cause = "The gateway's interpreter runs one query at a time; more gateways share the load (ADR 0162)."
     what = (
         "As row 6c, as many queries as each caller can ask one after the other on one connection of all; "
         "ours with the blocking stub that protoc generates for Java, theirs with the Java admin client."

@@ -21,6 +21,10 @@ class Rebuild(Row):
 
     number = 8
     title = "Rebuild of ConsumeQueue and IndexFile"
+    cause = (
+        "The CRC and the walk of each record are kernels at the speed of memory; start of Python and the writes "
+        "of both sides are the rest (ADR 0014)."
+    )
     what = (
         "The same log of 1 KiB messages without anything derived from it and with the marker of a crash, so that both "
         "sides check every CRC; ours: `reput serve` until all is built, theirs: DefaultMessageStore alone, without a "

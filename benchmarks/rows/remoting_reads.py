@@ -23,6 +23,10 @@ class RemotingPush(Row):
 
     number = 28
     title = "DefaultMQPushConsumer over remoting, 1 KiB"
+    cause = (
+        "A message is shown once it is flushed, by a second process; a backlog costs Python's work for each "
+        "message (ADR 0151)."
+    )
     what = (
         "The unmodified client of RocketMQ with its defaults on both sides; its listener returns at "
         f"once. The backlog counts from its first message. Live: one process sends {LATENCY_RATE:,} messages/s with "
@@ -55,6 +59,7 @@ class RemotingLitePull(Row):
 
     number = 29
     title = "DefaultLitePullConsumer over remoting, 1 KiB"
+    cause = "Each pull of 32 messages passes two processes (ADR 0150)."
     what = f"The same version reads what was sent before, a thread for each queue, {PULL_BATCH} messages a pull."
 
     def __init__(self, sizes: Sizes) -> None:

@@ -32,6 +32,7 @@ class RemotingSends(Row):
 
     number = 26
     title = "Synchronous send over remoting, 1 KiB"
+    cause = "One caller waits for two hops between our processes and for Python behind each flush (ADR 0128, 0129)."
     what = (
         "DefaultMQProducer of RocketMQ, unmodified, the same on all sides: to our remoting door, to "
         "RocketMQ, and to a bare echo in Python that answers each frame with the same words and keeps nothing. One "
@@ -72,6 +73,7 @@ class RemotingBatches(Row):
 
     number = 27
     title = "Batches over remoting"
+    cause = "Each batch is taken apart and dispatched in a second process (ADR 0129, 0132)."
     what = f"The same producer sends lists of messages, {BATCH_CALLER_COUNT} threads; flush asynchronous."
 
     def __init__(self, sizes: Sizes) -> None:

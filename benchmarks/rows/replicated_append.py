@@ -34,6 +34,10 @@ class ReplicatedAppend(Row):
 
     number = 22
     title = "Replicated append, 1 KiB, a leader and one replica"
+    cause = (
+        "Both replicas flush before the answer and both build queues and index on the same two cores; RocketMQ's "
+        "slave answers before its flush (ADR 0074, 0090)."
+    )
     what = (
         "FLUSH_MODE_REPLICATED through the gateway: `reput cluster --replicas 2` with etcd, all services of both replicas; "
         "answered when both disks have the message. Theirs: SYNC_MASTER and one slave, both SYNC_FLUSH, inSyncReplicas = 2, "

@@ -21,6 +21,7 @@ class Transactions(Row):
 
     number = 20
     title = "Transactions, 1 KiB"
+    cause = "Our gateway answers a commit when the message is in the log, RocketMQ's proxy before (ADR 0057)."
     what = (
         f"RocketMQ's official Java client with {THREAD_COUNT} threads: begin, send the half message, commit, one after the "
         "other, through our gateway and through RocketMQ's proxy. The proxy does not wait for the broker when it answers a "

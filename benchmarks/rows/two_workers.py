@@ -24,6 +24,7 @@ class TwoWorkers(Row):
 
     number = "T15"
     title = "Two workers against one on the same job"
+    cause = "Driver, master and both workers share two cores, so the tasks are not of equal length."
     what = (
         "A standalone cluster on this machine, each worker with one core and one executor. The scan reads the queue columns "
         "into noop, the rebuild writes queues and an index into a directory; each job runs three times before, so that each "

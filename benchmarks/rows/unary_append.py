@@ -112,6 +112,10 @@ class SyncUnary(UnaryAppend):
 
     number = 4
     title = "Unary append, flushed before the answer, 64 callers"
+    cause = (
+        "Each call passes two processes and gRPC's core twice before the flush; the Java producer's frames pass "
+        "none of it (ADR 0011, 0096)."
+    )
     what = (
         "FLUSH_MODE_SYNC against SYNC_FLUSH. Over gRPC: ghz on both sides, theirs through its proxy. Against the Java "
         "producer: ours the same, theirs 64 threads with RocketMQ's own client, without a proxy."
@@ -122,7 +126,7 @@ class SyncUnary(UnaryAppend):
         super().__init__(sizes)
         self.metrics = (
             Metric(RATE, "calls/s", target=times_theirs(1.0)),
-            Metric(JAVA_RATE, "calls/s", target=times_theirs(1.0)),
+            Metric(JAVA_RATE, "calls/s", target=times_theirs(0.8, stretch=1)),
             Metric(P99, "ms", lower_is_better=True),
             Metric(DISK, "ms", lower_is_better=True, sides=(OURS,)),
         )
