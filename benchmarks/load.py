@@ -36,7 +36,7 @@ class Load:
         client: a client of the module's docstring.
         service: `gateway` or `commitlog`; for `stream`.
         body_bytes: bytes of a message's body.
-        batch_count: messages of a request.
+        batch_count: messages of a request; for `producer`, of a call.
         callers: threads of `unary`.
         sync: appends are answered after the flush.
         replicated: appends are answered when all in-sync replicas have them.
@@ -131,21 +131,22 @@ def _producer(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
     """Sends a list of messages in each call, as RocketMQ's driver does."""
     from reput_client import NewMessage
 
+    topics = [topic_of(number) for number in range(load.topic_count)]
+
     def send(producer: Any, numbers: range, body: bytes, delivered: Callable[[Any], None]) -> None:
-        batch = [
-            lite_message(number, number % load.lite_count, body)
-            if load.lite_count
-            else NewMessage(
-                topic_of(number % load.topic_count),
-                body,
-                (f"key-{number}", *(f"key-{number}-{more}" for more in range(1, load.key_count))),
-                "TagA",
-            )
-            for number in numbers
-        ]
+        if load.lite_count:
+            batch = [lite_message(number, number % load.lite_count, body) for number in numbers]
+        elif load.key_count > 1:
+            batch = [NewMessage(topics[number % len(topics)], body, keys_of(number), "TagA") for number in numbers]
+        else:
+            batch = [NewMessage(topics[number % len(topics)], body, (f"key-{number}",), "TagA") for number in numbers]
         producer.send_batch(batch).add_done_callback(delivered)
 
-    _produce(load, acks, is_over, send, ack_count=load.batch_count)
+    def keys_of(number: int) -> tuple[str, ...]:
+        return (f"key-{number}", *(f"key-{number}-{more}" for more in range(1, load.key_count)))
+
+    # The lists that wait while the requests under way are not answered share the next request.
+    _produce(load, acks, is_over, send, ack_count=load.batch_count, linger_millis=0)
 
 
 def _one_by_one(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
@@ -155,10 +156,12 @@ def _one_by_one(load: Load, acks: _Acks, is_over: Callable[[], bool]) -> None:
         for number in numbers:
             producer.send(TOPIC, body, keys=(f"key-{number}",), tags="TagA").add_done_callback(delivered)
 
-    _produce(load, acks, is_over, send, ack_count=1)
+    _produce(load, acks, is_over, send, ack_count=1, batch_count_max=load.batch_count)
 
 
-def _produce(load: Load, acks: _Acks, is_over: Callable[[], bool], send: Sending, ack_count: int) -> None:
+def _produce(
+    load: Load, acks: _Acks, is_over: Callable[[], bool], send: Sending, ack_count: int, **settings: Any
+) -> None:
     from reput_client import FlushMode, Producer
 
     def delivered(future: Any) -> None:
@@ -170,7 +173,7 @@ def _produce(load: Load, acks: _Acks, is_over: Callable[[], bool], send: Sending
     body = os.urandom(load.body_bytes)
     wait = _pace(load)
     flush_mode = FlushMode.REPLICATED if load.replicated else FlushMode.SYNC if load.sync else FlushMode.ASYNC
-    with Producer(load.target, batch_count_max=load.batch_count, flush_mode=flush_mode) as producer:
+    with Producer(load.target, flush_mode=flush_mode, **settings) as producer:
         sent = 0
         while not is_over() and acks.error is None:
             send(producer, range(sent + 1, sent + 1 + load.batch_count), body, delivered)

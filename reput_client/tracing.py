@@ -92,7 +92,7 @@ class TraceWriter:
         self.topic = topic
         self._group = group
         self.millis = millis
-        self._encoder = MessageEncoder(UniqueKeyGenerator().create_ascii)
+        self._encoder = MessageEncoder(UniqueKeyGenerator().create_many)
         self._lock = threading.Lock()
         self._pending: deque[tuple[bytes, list[str]]] = deque()
         self._is_busy = False
@@ -227,7 +227,7 @@ class TraceWriter:
         return entries, list(found)
 
     def _wire(self, entries: list[bytes], keys: list[str]) -> bytes:
-        return self._encoder.encode(self.topic, b"".join(entries), keys, "", None, None, None, None, 0, None, 0)
+        return self._encoder.encode(NewMessage(self.topic, b"".join(entries), keys))
 
     def _answered(self, entry_count: int, error: ReputClientError | None) -> None:
         if error is not None:

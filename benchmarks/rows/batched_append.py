@@ -96,7 +96,8 @@ class OneKib(BatchedAppend):
     cause = "The Python client is the wall: it encodes and hands over each batch on one of the two cores (ADR 0097)."
     what = (
         "One client process (reput_client.Producer.send_batch; a Java producer with 8 threads, both with a list of messages "
-        "a call), flush asynchronous, unique key and a business key indexed on both sides. Direct: an append stream by hand."
+        "a call), flush asynchronous, unique key and a business key indexed on both sides. Lists that wait while eight "
+        "requests of reput_client are under way share the next one. Direct: an append stream by hand."
     )
     body_bytes, batch_count = 1024, 32
     target = times_theirs(1, stretch=1.5)

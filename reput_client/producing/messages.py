@@ -10,10 +10,10 @@ Fields are in the order in which protobuf writes them. A message is ordinary if 
 `encoding.to_message`, the plain twin under the same tests, which raises the errors.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reput_client.encoding import MESSAGE_BYTES_MAX, as_field, encode_varint, to_message, with_place
 
@@ -68,109 +68,103 @@ class MessageEncoder:
     """Makes the bytes of new messages, each with a unique key.
 
     Args:
-        create_unique_key: makes a unique key, in ASCII.
+        create_unique_keys: makes so many unique keys, in ASCII.
     """
 
-    def __init__(self, create_unique_key: Callable[[], bytes]) -> None:
-        self._create_unique_key = create_unique_key
+    def __init__(self, create_unique_keys: Callable[[int], Sequence[bytes]]) -> None:
+        self._create_unique_keys = create_unique_keys
 
-    def encode(
-        self,
-        topic: str,
-        body: bytes | bytearray | memoryview,
-        keys: Iterable[str],
-        tags: str,
-        properties: Mapping[str, str] | None,
-        queue_id: int | None,
-        unique_key: str | None,
-        born_time: datetime | None,
-        flag: int,
-        delivery_time: datetime | None,
-        delay_level: int,
-        priority: int | None = None,
-        lite_topic: str | None = None,
-    ) -> bytes:
-        """One message as it stands in a request.
-
-        Args:
-            topic: the topic.
-            body: the payload.
-            keys: business keys.
-            tags: one tag.
-            properties: the application's own.
-            queue_id: the queue.
-            unique_key: its id; None = one is made.
-            born_time: when it was made.
-            flag: the application's own 32 bits.
-            delivery_time: when consumers get it.
-            delay_level: after which delay they get it.
-            priority: its priority.
-            lite_topic: its lite topic.
-
-        Raises:
-            InvalidMessageError: too large for any request.
-            TypeError, ValueError: as `to_message`.
-        """
-        if priority is not None or lite_topic is not None:
-            properties = with_place(properties, priority, lite_topic)
-        wire = None
-        if (
-            type(topic) is str
-            and type(body) is bytes
-            and type(tags) is str
-            and (type(keys) is tuple or type(keys) is list)
-            and (not properties or type(properties) is dict)
-            and body
-            and 0 < len(topic) <= CACHED_TEXT_SIZE_MAX
-            and len(tags) <= CACHED_TEXT_SIZE_MAX
-            and born_time is None
-            and delivery_time is None
-            and not delay_level
-            and (queue_id is None or (type(queue_id) is int and 0 <= queue_id <= INT32_MAX))
-            and type(flag) is int
-            and 0 <= flag <= INT32_MAX
-        ):
-            try:
-                tail = _tags_field(tags) if tags else b""
-                for key in keys:
-                    text = str.encode(key)
-                    tail = b"%b*%b%b" % (tail, _varint(len(text)), text)
-                if properties:
-                    tail += _properties_fields(properties)
-                if flag:
-                    tail += b"8" + _varint(flag)
-                id_ = self._create_unique_key() if unique_key is None else str.encode(unique_key)
-                front = _front(topic, queue_id)
-                body_size = _varint(len(body))
-                id_size = _varint(len(id_))
-                size = len(front) + len(body_size) + len(body) + len(tail) + 1 + len(id_size) + len(id_)
-                if size <= MESSAGE_BYTES_MAX:
-                    wire = b"".join((b"\x0a", _varint(size), front, body_size, body, tail, b"B", id_size, id_))
-            except (TypeError, ValueError):  # not ordinary after all
-                wire = None
-        if wire is not None:
-            return wire
-        if unique_key is None:
-            unique_key = self._create_unique_key().decode()
-        return as_field(
-            to_message(
-                topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
-            )
-        )
+    def encode(self, message: NewMessage) -> bytes:
+        """One message as it stands in a request; errors as `encode_all`."""
+        return self.encode_all((message,))[0]
 
     def encode_all(self, messages: Iterable[NewMessage]) -> list[bytes]:
-        """Messages as they stand in a request; errors as `encode`."""
-        wires = []
-        for message in messages:
+        """Messages as they stand in a request.
+
+        Raises:
+            InvalidMessageError: one is too large for any request.
+            TypeError, ValueError: as `to_message`, for one of them.
+        """
+        listed = messages if type(messages) is list or type(messages) is tuple else list(messages)
+        wires: list[bytes] = []
+        # Those of the message before: most messages of a batch share them.
+        known_topic = known_queue = known_tags = _UNKNOWN
+        front = tags_field = b""
+        for message, made_key in zip(listed, self._create_unique_keys(len(listed)), strict=True):
             if not isinstance(message, NewMessage):
                 raise TypeError(
                     f"messages are NewMessage, not {type(message).__name__}: give [NewMessage(topic, body)]"
                 )
-            wires.append(self.encode(*message))
+            topic, body, keys, tags, properties, queue_id, own_key, born, flag, due, level, priority, lite = message
+            if priority is not None or lite is not None:
+                properties = with_place(properties, priority, lite)
+            wire = None
+            if (
+                type(body) is bytes
+                and body
+                and (type(keys) is tuple or type(keys) is list)
+                and born is None
+                and due is None
+                and not level
+            ):
+                try:
+                    if topic is not known_topic or queue_id is not known_queue:
+                        front = _checked_front(topic, queue_id)
+                        known_topic, known_queue = topic, queue_id
+                    if tags is not known_tags:
+                        tags_field = _checked_tags_field(tags)
+                        known_tags = tags
+                    tail = tags_field
+                    for key in keys:
+                        text = str.encode(key)
+                        tail = b"%b*%b%b" % (tail, _varint(len(text)), text)
+                    if properties:
+                        tail += _properties_fields(properties)
+                    if flag:
+                        tail += _flag_field(flag)
+                    id_ = made_key if own_key is None else str.encode(own_key)
+                    body_size, id_size = _varint(len(body)), _varint(len(id_))
+                    size = len(front) + len(body_size) + len(body) + len(tail) + 1 + len(id_size) + len(id_)
+                    if size <= MESSAGE_BYTES_MAX:
+                        wire = b"".join((b"\x0a", _varint(size), front, body_size, body, tail, b"B", id_size, id_))
+                except (TypeError, ValueError):  # not ordinary after all
+                    wire = None
+            if wire is None:
+                unique_key = made_key.decode() if own_key is None else own_key
+                wire = as_field(
+                    to_message(topic, body, keys, tags, properties, queue_id, unique_key, born, flag, due, level)
+                )
+            wires.append(wire)
         return wires
 
 
+# Equal to no argument of a message.
+_UNKNOWN: Any = object()
+
+
+def _checked_front(topic: str, queue_id: int | None) -> bytes:
+    if type(topic) is not str or not 0 < len(topic) <= CACHED_TEXT_SIZE_MAX:
+        raise ValueError(topic)
+    if queue_id is not None and (type(queue_id) is not int or not 0 <= queue_id <= INT32_MAX):
+        raise ValueError(queue_id)
+    return _front(topic, queue_id)
+
+
+def _checked_tags_field(tags: str) -> bytes:
+    if type(tags) is not str or len(tags) > CACHED_TEXT_SIZE_MAX:
+        raise ValueError(tags)
+    return _tags_field(tags) if tags else b""
+
+
+def _flag_field(flag: int) -> bytes:
+    if type(flag) is not int or not 0 <= flag <= INT32_MAX:
+        raise ValueError(flag)
+    return b"8" + _varint(flag)
+
+
 def _properties_fields(properties: Mapping[str, str]) -> bytes:
+    if type(properties) is not dict:
+        raise TypeError(properties)
     fields = b""
     for name, value in properties.items():
         entry = b"\x0a%b%b\x12%b%b" % (*_sized(str.encode(name)), *_sized(str.encode(value)))

@@ -205,28 +205,37 @@ class Outbox:
             self._takes(batch, size_bytes, now) and len(batch.wires) + len(wires) <= self._batch_count_max
         ):
             self.seal()
+        self.buffered_bytes += size_bytes + MESSAGE_OVERHEAD_BYTES * len(wires)
         spans: list[Span] = []
         begin = 0
         while begin < len(wires):
             batch = self._open or self._next_batch(now)
-            room = self._batch_bytes_max - batch.wire_bytes
-            end = begin
-            for place in range(begin, min(len(wires), begin + self._batch_count_max - len(batch.wires))):
-                room -= len(wires[place])
-                if room < 0 and (batch.wires or end > begin):
-                    break
-                end += 1
+            end, added_bytes = self._end_of_joining(batch, wires, begin, size_bytes)
             if end > begin:
                 spans.append(Span(batch.settlement, len(batch.wires), end - begin))
                 batch.wires.extend(wires[begin:end])
-                batch.wire_bytes += sum(map(len, wires[begin:end]))
+                batch.wire_bytes += added_bytes
                 batch.last_added_at = now
+                size_bytes -= added_bytes
             is_full = len(batch.wires) >= self._batch_count_max or batch.wire_bytes >= self._batch_bytes_max
             if end < len(wires) or is_full:
                 self.seal()
             begin = end
-        self.buffered_bytes += taken_bytes(wires)
         return spans
+
+    def _end_of_joining(self, batch: Batch, wires: Sequence[bytes], begin: int, size_bytes: int) -> tuple[int, int]:
+        """The end of those that join a batch, from `begin` on, and their bytes; `size_bytes` is of all that are left."""
+        count_room = self._batch_count_max - len(batch.wires)
+        room = self._batch_bytes_max - batch.wire_bytes
+        if len(wires) - begin <= count_room and size_bytes <= room:
+            return len(wires), size_bytes
+        end, added_bytes = begin, 0
+        for wire in wires[begin : begin + count_room]:
+            if added_bytes + len(wire) > room and (batch.wires or end > begin):
+                break
+            added_bytes += len(wire)
+            end += 1
+        return end, added_bytes
 
     def _takes(self, batch: Batch, size_bytes: int, now: float) -> bool:
         """Whether so many bytes may join a batch with messages."""

@@ -76,7 +76,7 @@ class Producer:
         self._is_closed = True  # for __del__, should the next line fail
         checked = self._settings = ProducerSettings(**settings)
         self.target = target
-        self._encoder = MessageEncoder(UniqueKeyGenerator().create_ascii)
+        self._encoder = MessageEncoder(UniqueKeyGenerator().create_many)
         opened = channel or open_channel(target, security)
         self._sender = ThreadSender(opened, checked, owns_channel=channel is None)
         self._calls = GatewayCalls(target, channel=opened)
@@ -133,9 +133,10 @@ class Producer:
         """
         properties = with_place(with_delay(properties, delay), priority, lite_topic)
         keys = read_again(keys) if self._settings.trace else keys
-        wire = self._encoder.encode(
+        message = NewMessage(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
+        wire = self._encoder.encode(message)
         if self._tracing is not None:
             kind = message_type_of(properties, delivery_time, delay_level)
             on_delivery = self._tracing.writer.watch(topic, tags, keys, len(body), kind, on_delivery)
@@ -158,7 +159,7 @@ class Producer:
         It is sent, tried again and stored once as those of `send`; arguments and errors are the same.
         """
         keys = read_again(keys) if self._settings.trace else keys
-        wire = self._encoder.encode(topic, body, keys, tags, properties, queue_id, None, born_time, flag, None, 0)
+        wire = self._encoder.encode(NewMessage(topic, body, keys, tags, properties, queue_id, None, born_time, flag))
         tracing = self._tracing
         told = None if tracing is None else tracing.writer.watch(topic, tags, keys, len(body), NORMAL, None)
         self._sender.send(wire, told, urgent=False)
@@ -190,9 +191,10 @@ class Producer:
         """
         properties = with_place(with_delay(properties, delay), priority, lite_topic)
         keys = read_again(keys) if self._settings.trace else keys
-        wire = self._encoder.encode(
+        message = NewMessage(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
+        wire = self._encoder.encode(message)
         told: OnDelivery | None = None
         if self._tracing is not None:
             kind = message_type_of(properties, delivery_time, delay_level)
@@ -334,7 +336,7 @@ class AsyncProducer:
         self._channel = channel
         self._owns_channel = channel is None
         self._security = security
-        self._encoder = MessageEncoder(UniqueKeyGenerator().create_ascii)
+        self._encoder = MessageEncoder(UniqueKeyGenerator().create_many)
         self._tracing: LoopTracing | None = None
 
     async def send(
@@ -362,9 +364,10 @@ class AsyncProducer:
         """
         properties = with_place(with_delay(properties, delay), priority, lite_topic)
         keys = read_again(keys) if self._settings.trace else keys
-        wire = self._encoder.encode(
+        message = NewMessage(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
+        wire = self._encoder.encode(message)
         sender = self._started()
         if self._tracing is not None:
             kind = message_type_of(properties, delivery_time, delay_level)
@@ -388,7 +391,7 @@ class AsyncProducer:
         It is sent, tried again and stored once as those of `send`; arguments and errors are the same.
         """
         keys = read_again(keys) if self._settings.trace else keys
-        wire = self._encoder.encode(topic, body, keys, tags, properties, queue_id, None, born_time, flag, None, 0)
+        wire = self._encoder.encode(NewMessage(topic, body, keys, tags, properties, queue_id, None, born_time, flag))
         sender = self._started()
         told: OnDelivery = _ignore
         if self._tracing is not None:
@@ -417,9 +420,10 @@ class AsyncProducer:
         """See `Producer.send_and_wait`."""
         properties = with_place(with_delay(properties, delay), priority, lite_topic)
         keys = read_again(keys) if self._settings.trace else keys
-        wire = self._encoder.encode(
+        message = NewMessage(
             topic, body, keys, tags, properties, queue_id, unique_key, born_time, flag, delivery_time, delay_level
         )
+        wire = self._encoder.encode(message)
         sender = self._started()
         told: OnDelivery | None = None
         if self._tracing is not None:

@@ -19,7 +19,8 @@ class ProducerSettings:
     """The limits and times of a producer.
 
     Attributes:
-        linger_millis: how long a message waits for others to share its request.
+        linger_millis: how long a message waits for others to share its request. It also waits while `in_flight_count_max`
+            requests are under way: what is sent meanwhile shares the next request.
         batch_count_max: messages of a request, at most 1,024.
         batch_bytes_max: bytes of a request, at most 4 MiB; a larger message goes alone.
         buffer_bytes_max: messages accepted and not answered, with 1 KiB for each besides its bytes. The requests under way
@@ -40,7 +41,7 @@ class ProducerSettings:
     """
 
     linger_millis: float = 5.0
-    batch_count_max: int = 128
+    batch_count_max: int = BATCH_COUNT_MAX
     batch_bytes_max: int = 1 << 20
     buffer_bytes_max: int = 32 << 20
     block_seconds_max: float = 60.0

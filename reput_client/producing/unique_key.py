@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from itertools import islice
 
 COUNTER_MAX = 0xFFFF
 NANOS_OF_MILLI = 1_000_000
@@ -53,14 +54,19 @@ class UniqueKeyGenerator:
 
     def create_ascii(self) -> bytes:
         """The next key as bytes."""
+        return self.create_many(1)[0]
+
+    def create_many(self, count: int) -> list[bytes]:
+        """The next keys as bytes, with the time of this call in all of them."""
         now = self._clock_nanos() // NANOS_OF_MILLI
+        keys: list[bytes] = []
         while True:
-            # A thread may still use the counter of an earlier millisecond: its key is unique as well.
+            # A thread may still use the counter of an earlier millisecond: its keys are unique as well.
             millis, stem, counter = self._current
             if now <= millis:
-                count = next(counter, None)
-                if count is not None:
-                    return b"%b%04X" % (stem, count)
+                keys += [b"%b%04X" % (stem, number) for number in islice(counter, count - len(keys))]
+                if len(keys) == count:
+                    return keys
             with self._lock:
                 if self._current[0] == millis:
                     self._current = self._begin_milli(max(now, millis + 1))

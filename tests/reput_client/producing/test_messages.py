@@ -59,7 +59,7 @@ def plain(**fields: Any) -> bytes:
 
 
 def by_hand(**fields: Any) -> bytes:
-    return messages.MessageEncoder(lambda: MADE).encode(**{**NO_FIELDS, **fields})
+    return messages.MessageEncoder(lambda count: [MADE] * count).encode(messages.NewMessage(**{**NO_FIELDS, **fields}))
 
 
 @pytest.fixture(params=[plain, by_hand], ids=lambda encode: encode.__name__)
@@ -103,6 +103,15 @@ def test_by_hand_it_is_the_same_bytes(fields: dict) -> None:
     fields["properties"] = dict(list((fields["properties"] or {}).items())[:1])
     fields["topic"], fields["body"] = fields["topic"] or "T", fields["body"] or b"x"
     assert by_hand(**fields) == plain(**fields)
+
+
+@given(batch=st.lists(MESSAGES, max_size=6))
+@example(batch=[{**NO_FIELDS, "topic": "T", "body": b"x", **own} for own in ({}, {"queue_id": 0}, {"tags": "A"}, {})])
+def test_a_message_of_a_batch_has_the_bytes_that_it_has_alone(batch: list[dict]) -> None:
+    """Messages of a batch share what the one before had: topic, queue, tags."""
+    encoder = messages.MessageEncoder(lambda count: [MADE] * count)
+    given_messages = [messages.NewMessage(**{**NO_FIELDS, **fields}) for fields in (*batch, *batch)]
+    assert encoder.encode_all(iter(given_messages)) == [encoder.encode(message) for message in given_messages]
 
 
 @pytest.mark.parametrize(

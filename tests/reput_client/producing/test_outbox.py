@@ -136,6 +136,21 @@ def test_every_message_is_in_one_batch_in_order_and_batches_keep_their_limits(
     assert box.buffered_bytes == 0
 
 
+def test_lists_that_are_sent_while_all_requests_are_under_way_share_the_next_one() -> None:
+    box = outbox(linger_millis=0, in_flight_count_max=1, batch_bytes_max=1000)
+    box.add_all([message(0), message(1)], now=0.0)
+    first = box.take(0.0)
+    assert first is not None
+    assert names(first) == [0, 1]
+    spans = [span for number in (2, 4, 6) for span in box.add_all([message(number), message(number + 1)], now=0.0)]
+    assert box.take(0.0) is None
+    assert box.answered() is first
+    second = box.take(0.0)
+    assert second is not None
+    assert names(second) == [2, 3, 4, 5, 6, 7]
+    assert [(span.first, span.message_count) for span in spans] == [(0, 2), (2, 2), (4, 2)]
+
+
 def test_a_message_lingers_until_its_batch_is_full() -> None:
     box = outbox(linger_millis=5, batch_count_max=2)
     assert wakes(box, message(0), 10.0), "the first of a batch starts the linger"

@@ -61,7 +61,7 @@ def test_oneway_messages_are_tried_again_stored_once_in_order_and_bounded() -> N
 
 def test_messages_share_requests_and_are_stored_in_order_with_their_fields() -> None:
     with fake_gateway() as gateway:
-        with producer(gateway, flush_mode=FlushMode.SYNC, linger_millis=50) as sender:
+        with producer(gateway, flush_mode=FlushMode.SYNC, linger_millis=50, batch_count_max=128) as sender:
             made = [
                 sender.send("T", b"%d" % i, keys=[f"k{i}", "all"], tags="A", properties={"p": "v"}, queue_id=2, flag=5)
                 for i in range(300)

@@ -37,6 +37,14 @@ def test_a_clock_that_stands_or_goes_back_does_not_repeat_keys() -> None:
     assert keys == sorted(keys)
 
 
+def test_keys_that_are_made_together_go_on_behind_the_counters_end() -> None:
+    generator = UniqueKeyGenerator("10.0.0.1", clock_nanos=lambda: 1_700_000_000_000 * 1_000_000)
+    assert generator.create_many(0) == []
+    keys = [generator.create_ascii(), *generator.create_many(70_000), generator.create_ascii()]
+    assert len(set(keys)) == len(keys) == 70_002
+    assert keys == sorted(keys)
+
+
 def test_the_time_in_a_key_begins_anew_with_a_month() -> None:
     begin = int(time.mktime((2026, 12, 31, 23, 59, 59, 0, 0, -1))) * 1000
     now = [begin]
