@@ -88,7 +88,7 @@ class PopPoll(Poll):
         variant: further names of what it waits for, beside its filter.
     """
 
-    __slots__ = ("_checks", "_delivering", "_has_joined", "question")
+    __slots__ = ("_checks", "_delivering", "_has_joined", "_question")
 
     def __init__(
         self,
@@ -120,8 +120,13 @@ class PopPoll(Poll):
         )
         self._checks = checks
         self._delivering = delivering
-        self.question = question
+        self._question = question.SerializeToString()  # it waits for long, and the object takes eight times as much
         self._has_joined = False  # in this look: it joins once
+
+    @property
+    def question(self) -> pb.PopMessagesRequest:
+        """What is popped; a new object each time."""
+        return pb.PopMessagesRequest.FromString(self._question)
 
     @abstractmethod
     def answer(self, deliveries: Sequence[pb.Delivery]) -> None:
@@ -156,6 +161,7 @@ class PopPoll(Poll):
 
     def give_back(self, deliveries: Sequence[pb.Delivery]) -> None:
         """The messages did not reach the caller."""
+        consumer_group = self.name.consumer_group
         left = itertools.count(len(deliveries) - 1, -1)
 
         def given_back(_outcome: object) -> None:
@@ -164,7 +170,7 @@ class PopPoll(Poll):
 
         for each in deliveries:
             request = pb.ChangeInvisibleDurationRequest(
-                consumer_group=self.question.consumer_group,
+                consumer_group=consumer_group,
                 receipt_handle=each.receipt_handle,
                 invisible_duration=Duration(),
                 give_back=True,
@@ -183,8 +189,7 @@ class PopPoll(Poll):
             self._failed(outcome)
             return
         self._has_joined = True
-        question = pb.PopMessagesRequest()
-        question.CopyFrom(self.question)
+        question = self.question
         question.known_only = False
         self._pop(question)
 
@@ -194,7 +199,7 @@ class PopPoll(Poll):
         if isinstance(outcome, GroupNotFoundError) and join is not None and not self._has_joined:
             join(self._delivering, self.question, outcome, self._joined, lambda: self.is_over)
         elif isinstance(outcome, StoreError) and is_absent(outcome):
-            self._checks.check_absent(outcome, self.question.topic, self._failed)
+            self._checks.check_absent(outcome, self.name.topic, self._failed)
         elif isinstance(outcome, StoreError):
             self._failed(outcome)
         elif not outcome.deliveries:

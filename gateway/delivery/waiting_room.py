@@ -107,6 +107,7 @@ class WaitingRoom:
                     self._keep_filter(poll)
                 queue = self._queue_of(poll.name)
                 poll._queue = queue
+                poll.name = queue.name  # equal: one for all that wait
                 queue.polls[poll] = None
                 must_look = poll.must_look or not self._is_known_empty(queue, now)
                 poll._tick = self._timers.set(poll, poll.ends_at, partial(self._due, poll))

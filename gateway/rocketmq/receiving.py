@@ -251,7 +251,7 @@ class ReceivePoll(PopPoll):
 
     def answer(self, deliveries: Sequence[pb.Delivery]) -> None:
         """See PopPoll."""
-        topic = resource_of(self.question.topic)
+        topic = resource_of(self.name.topic)
         now_millis = time.time_ns() // 1_000_000
         answers = [
             v2.ReceiveMessageResponse(message=to_delivered(each, topic, now_millis)).SerializeToString()

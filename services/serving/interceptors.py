@@ -249,6 +249,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
                 later.offer(request, call)
             except Exception as error:
                 call.fail(status.to_status(as_store_error(error, method.path)))
+            call.forget_caller()
 
         behaviour: Any = partial(later)  # for what is noted on it
         _describe(behaviour, lane, method.path, take, has_one_request=True)

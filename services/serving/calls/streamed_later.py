@@ -7,6 +7,7 @@ only with answers that fit into what its client may hold (admission/untaken.py).
 gRPC has no public way to do this: see grpc_private.py.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
@@ -86,6 +87,27 @@ def _no_answers(_size_bytes: int) -> None:
     """Default for the end of a call: does nothing."""
 
 
+_RLock: Any = type(threading.RLock())  # `threading.RLock` is a function
+
+
+class Unwaited(_RLock):  # type: ignore[misc]  # mypy sees no class
+    """The condition of a call that has no thread: nobody waits for it. It has a tenth of the size of `threading.Condition`."""
+
+    __slots__ = ()
+
+    def notify_all(self) -> None:
+        """See threading.Condition."""
+
+
+class _CallOnly:
+    """What is left of the event that began a call."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+
+
 class StreamCall(UnaryCall):
     """A call that has no thread; made by `UnaryCall.of`. See Streamable.
 
@@ -107,6 +129,7 @@ class StreamCall(UnaryCall):
 
     def __init__(self, run: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         super().__init__(run, arguments)
+        self._state.condition = Unwaited()  # no other thread knows the call yet
         self._answers: deque[bytes] | None = None
         self._is_sending = False
         self._is_ending = False
@@ -122,6 +145,11 @@ class StreamCall(UnaryCall):
         self._run = self._arguments = None  # type: ignore[assignment]  # a call that waits for long keeps nothing needless
         if not self._context.add_callback(self._over):
             self._over()
+
+    def forget_caller(self) -> None:
+        """Keep neither metadata nor deadline: the receiver has read them, and most calls wait for long."""
+        self._event = _CallOnly(self._event.call)
+        self._context = grpc_server._Context(self._event, self._state, None)
 
     def on_gone(self, gone: Callable[[], None]) -> None:
         """See Streamable."""

@@ -135,6 +135,13 @@ def shard():
     return shard
 
 
+def test_polls_that_wait_for_the_same_share_its_name(shard):
+    names = [QueueName(BROKER, "orders", "billing", "*") for _ in range(2)]
+    first, second = map(shard.poll, names)
+    assert first.name == second.name == NAME
+    assert first.name is second.name
+
+
 def test_a_poll_that_comes_gets_what_is_there(shard):
     shard.store("a")
     poll = shard.poll()

@@ -89,6 +89,20 @@ def test_a_caller_that_goes_is_noticed_at_once():
         wait_until(lambda: polls_of(server) == 0)
 
 
+def test_a_call_that_waits_keeps_no_metadata_and_is_answered_all_the_same():
+    taken = Taken()
+    with serving(taken) as (server, receive):
+        answers = receive(b"request", timeout=WAIT_SECONDS_MAX, metadata=(("x-mq-client-id", "c" * 100),))
+        _, call = taken.next()
+        wait_until(lambda: not hasattr(call._event, "invocation_metadata"))
+        assert call.is_active()
+        assert call.peer().startswith("ipv4:127.0.0.1:")
+        call.send(b"first")
+        call.end(b"last")
+        assert list(answers) == [b"first", b"last"]
+        wait_until(lambda: polls_of(server) == 0)
+
+
 def test_a_deadline_that_passes_is_noticed_too():
     taken = Taken()
     with serving(taken) as (_, receive):
