@@ -10,6 +10,7 @@ from cli import options
 from cli.exits import Exit, note, say_empty, usage_error, warn
 from cli.find import forms_of, is_offset_msg_id, typed_id, why_no_key
 from cli.options import BodyFormat, OutputFormat
+from store.format.topic import TRACE_TOPIC
 
 if TYPE_CHECKING:
     from reput_client import MessageTraces, MessageTracks, QueryClient, TraceEvent
@@ -22,7 +23,7 @@ LISTED_COUNT_MAX = 1_000
 MESSAGE_COUNT_MAX = 16
 COLUMNS = ["consumer_group", "state", "delivery_attempts", "next_time", "client_id", "is_online", "copies"]
 TRACE_COLUMNS = ["time", "event", "outcome", "group", "client_host", "cost_millis", "retry_count"]
-NO_TRACE = "no trace was sent of it, or it is no longer kept: that says nothing of consumers"
+NO_TRACE = "no trace of it was sent to {topic}, or it is no longer kept: that says nothing of consumers"
 
 
 def track(
@@ -33,7 +34,10 @@ def track(
     group: Annotated[str, typer.Option("--group", help="Only groups whose names hold this, ignoring case.")] = "",
     no_traces: Annotated[bool, typer.Option("--no-traces", help="Without what clients with tracing on told.")] = False,
     trace_topic: Annotated[
-        str, typer.Option("--trace-topic", help="Where their traces lie; default: RMQ_SYS_TRACE_TOPIC.")
+        str,
+        typer.Option(
+            "--trace-topic", help="Where their traces lie; default: as the gateway is set, RMQ_SYS_TRACE_TOPIC."
+        ),
     ] = "",
     output: options.Output = OutputFormat.TABLE,
     address: options.Address = options.DEFAULT_ADDRESS,
@@ -168,7 +172,12 @@ def _traces_document(traces: "MessageTraces | None") -> dict[str, Any]:
     if traces is None:
         return {}
     events = [_trace_row(each) for each in traces.events]
-    told = {"damaged_count": traces.damaged_count, "has_more": traces.has_more, "problem": traces.problem}
+    told = {
+        "topic": traces.topic,
+        "damaged_count": traces.damaged_count,
+        "has_more": traces.has_more,
+        "problem": traces.problem,
+    }
     return {"traces": {"events": events} | told}
 
 
@@ -200,7 +209,12 @@ def _print_traces(traces: "MessageTraces", output: OutputFormat) -> None:
     # Where a reason is known, none is guessed.
     known = traces.problem or (f"{traces.damaged_count} damaged entries" if traces.damaged_count else "")
     print_rows(
-        "traces", rows, TRACE_COLUMNS, output, dropped_first=["retry_count", "client_host"], empty=known or NO_TRACE
+        "traces",
+        rows,
+        TRACE_COLUMNS,
+        output,
+        dropped_first=["retry_count", "client_host"],
+        empty=known or NO_TRACE.format(topic=traces.topic or TRACE_TOPIC),
     )
     if rows and known:
         warn(f"traces: {known}")

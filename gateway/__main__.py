@@ -123,6 +123,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     servicer = GatewayServicer(
         shards, tokens, sandbox, waits, delivery, reads, read_from, answers_at_once=_is_beside_its_shard(settings)
     )
+    servicer.trace_topic = settings.trace_topic
     members = MessagingMembers(clients, timers)
     servicer.asked_members.ways.append(members)
     delivering.on_arrivals.append(members.hear)

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pydantic
 
-from gateway.queries.page import KNOWN_TO_ALL
+from gateway.queries.page import KNOWN_TO_ALL, check_topic
 from gateway.shards.targets import ShardTargets, of_ordinals, parse_shards, parse_template
 from services.object_uri import is_uri, named
 from services.rocketmq.address import Address, parse_named_addresses
@@ -21,6 +21,7 @@ from services.settings.service_settings import (
     setting,
     target,
 )
+from store.format.topic import TRACE_TOPIC
 
 # The largest number that docs/scale.md models. Without a limit, a DNS name that answers for every ordinal would make
 # an endless number of shards.
@@ -167,6 +168,10 @@ class GatewaySettings(ServiceSettings):
         "enforcing", "Whether remoting doors with a certificate close connections without TLS."
     )
     remoting_address_file: Path | None = setting(None, "File that gets the bound remoting addresses.")
+    # Of TrackMessage, and so of `reput track` and the console.
+    trace_topic: str = setting(
+        TRACE_TOPIC, "Where clients with tracing on send traces, for a request that names no topic (docs/delivery.md)."
+    )
     console: Literal["on", "off"] = setting("on", "Whether there is a console (docs/console.md).")
     console_address: str = setting("127.0.0.1:8080", "Where the console listens; port 0: a free one.", unit="host:port")
     console_address_file: Path | None = setting(None, "File that gets the console's bound address.")
@@ -185,6 +190,13 @@ class GatewaySettings(ServiceSettings):
         "Where a tracing tool shows a trace: a URL with {trace_id}, and {span_id} if it wants; empty: no links.",
         unit="url",
     )
+
+    @pydantic.field_validator("trace_topic")
+    @classmethod
+    def _is_a_topic(cls, value: str) -> str:
+        with as_value_error():
+            check_topic(value, "trace_topic")
+        return value
 
     @pydantic.field_validator("console_trace_url")
     @classmethod

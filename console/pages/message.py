@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -130,9 +131,12 @@ def message_page(schemas: Schemas, trace_url: str, calls: Calls, question: Quest
     neighbours, queue, neighbour_problem = _neighbours(calls, message)
     log = _scale_of_log(calls, message)
     explained = _explain(calls, message)
-    tracks = tracks_of(calls, message)
+    trace_topic = question.text("trace_topic")
+    tracks = tracks_of(calls, message, trace_topic)
     took_millis = stopwatch.millis()
     href = message_href(message.offset_msg_id, message.broker_name)
+    if trace_topic:
+        href += f"&trace_topic={quote(trace_topic, safe='')}"
     row = message_row(message)
     born_millis = timestamp_to_millis(message.born_time, "born_time")
     own = (each for kind, rows in related.groups if kind != "batch" for each in rows)
@@ -640,9 +644,14 @@ class Tracks:
     answer: Any = None
 
 
-def tracks_of(calls: Calls, message: Any) -> Tracks:
-    """The tracks of a message; of a retry or dead letter those of the message that it was made of."""
-    request = pb.TrackMessageRequest(offset_msg_id=message.offset_msg_id, page_size=SHOWN_TRACK_COUNT, with_traces=True)
+def tracks_of(calls: Calls, message: Any, trace_topic: str = "") -> Tracks:
+    """The tracks of a message; of a retry or dead letter those of the message that it was made of.
+
+    `trace_topic`: where traces lie; empty: as the gateway is set.
+    """
+    request = pb.TrackMessageRequest(
+        offset_msg_id=message.offset_msg_id, page_size=SHOWN_TRACK_COUNT, with_traces=True, trace_topic=trace_topic
+    )
     try:
         answer = calls.ask(calls.gateway.TrackMessage, request, TRACK_SECONDS_MAX)
     except StoreError as error:

@@ -99,6 +99,7 @@ def openapi() -> dict[str, Any]:
     topic, queue = _path("topic", _TEXT), _path("queue_id", {"type": "integer", "minimum": 0})
     message_id, broker = _path("offset_msg_id", _TEXT), _query("broker", "The shard; empty: the gateway finds it.")
     shown = [_query("view", "How to show the body."), _query("at", "From this byte of the body on.")]
+    shown += [_query("trace_topic", "Where clients with tracing on send traces; empty: as the gateway is set.")]
     shown += [_query("schema", "The digest of an uploaded schema."), _query("type", "A type of the schema.")]
     window = [
         _query("last", "15m, 1h, 6h, 24h, 7d, 30d, all, or custom: begin and end count."),

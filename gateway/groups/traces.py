@@ -56,10 +56,10 @@ def read_traces(
     unique_key = question.unique_key
     if not unique_key:
         problem = "the message has no unique key, by which traces are found"
-        return pb.MessageTraces(problem=problem), ()
+        return pb.MessageTraces(topic=question.topic, problem=problem), ()
     of_message = KeyQuestion(question.topic, unique_key, TimeWindow(), lambda record: unique_key in record.keys)
     page = merge_matches(shards, of_message, {}, TRACE_MESSAGE_COUNT_MAX, deadline)
-    traces = pb.MessageTraces(has_more=bool(page.cursors))
+    traces = pb.MessageTraces(topic=question.topic, has_more=bool(page.cursors))
     entries: list[TraceEntry] = []
     free_bytes = ALL_BODIES_BYTES_MAX
     for each in page.entries:

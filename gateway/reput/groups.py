@@ -230,17 +230,22 @@ def delete(call: Call, request: pb.DeleteConsumerGroupRequest) -> pb.DeleteConsu
 _Followed: TypeAlias = tuple[Sequence[pb.TrackMessageResponse.Track], pb.MessageTraces | None]
 
 
-def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageResponse:
-    """TrackMessage; errors as `find_original`, `settled`, `tracks_of_record` and `check_topic`, and InvalidPageTokenError."""
-    if request.trace_topic:
-        check_topic(request.trace_topic, "trace_topic")
+def track(
+    call: Call, request: pb.TrackMessageRequest, trace_topic_default: str = TRACE_TOPIC
+) -> pb.TrackMessageResponse:
+    """TrackMessage; errors as `find_original`, `settled`, `tracks_of_record` and `check_topic`, and InvalidPageTokenError.
+
+    `trace_topic_default`: where traces lie for a request that does not say so.
+    """
+    trace_topic = request.trace_topic or trace_topic_default
+    check_topic(trace_topic, "trace_topic")
     sealed = {
         "offset_msg_id": request.offset_msg_id,
         "topic": request.topic,
         "unique_key": request.unique_key,
         "group_contains": request.group_contains,
         "consumer_group": request.consumer_group,
-        **({"trace_topic": request.trace_topic or TRACE_TOPIC} if request.with_traces else {}),
+        **({"trace_topic": trace_topic} if request.with_traces else {}),
     }
     after = str(call.tokens.open(request.page_token, TRACK_METHOD, sealed).get("after", ""))
     choice = consumer_pb.TrackMessageRequest(
@@ -257,7 +262,7 @@ def track(call: Call, request: pb.TrackMessageRequest) -> pb.TrackMessageRespons
         page = tracks_of_record(call.shards, original, choice, call.deadline)
     of_traces: TraceQuestion | None = None
     if request.with_traces and not request.page_token:
-        of_traces = TraceQuestion(request.trace_topic or TRACE_TOPIC, original.record.unique_key)
+        of_traces = TraceQuestion(trace_topic, original.record.unique_key)
 
     # After the tracks: a copy that the consumer service knows of is in the log by now. Both in one query, which costs one wait
     # for the index.
@@ -306,7 +311,7 @@ def _traces(
     try:
         return read_traces(shards, question, deadline)
     except StoreError as error:
-        return pb.MessageTraces(problem=f"traces cannot be read: {error.message}"), ()
+        return pb.MessageTraces(topic=question.topic, problem=f"traces cannot be read: {error.message}"), ()
 
 
 def _fitting(tracks: Iterable[pb.TrackMessageResponse.Track], bytes_max: int) -> list[pb.TrackMessageResponse.Track]:
@@ -552,12 +557,14 @@ class GroupMethods:
         delivery: set by the gateway; None where nothing is delivered.
         reads, read_from: see GatewayServicer.
         asked_members: asks members; the gateway adds the ways to them.
+        trace_topic: see GatewaySettings.
     """
 
     asked_members: AskedMembers
     delivery: GroupDelivery | None = None
     reads: ReplicaReads | None = None
     read_from: ReadFrom = ReadFrom.LEADER
+    trace_topic: str = TRACE_TOPIC
     _source: ShardsSource
 
     def _call(self, context: grpc.ServicerContext) -> Call:
@@ -652,7 +659,7 @@ class GroupMethods:
 
     def TrackMessage(self, request: pb.TrackMessageRequest, context: grpc.ServicerContext) -> pb.TrackMessageResponse:
         """What has become of a message."""
-        return track(self._call(context), request)
+        return track(self._call(context), request, self.trace_topic)
 
     def ResendDeadLetters(
         self, request: pb.ResendDeadLettersRequest, context: grpc.ServicerContext

@@ -200,12 +200,14 @@ class MessageTraces:
         damaged_count: entries that name the message and cannot be read.
         has_more: there are more than are read: the oldest are missing.
         problem: why some may be missing; empty: none is for a reason that is known.
+        topic: where they were looked for; empty: the gateway is of an earlier release.
     """
 
     events: tuple[TraceEvent, ...]
     damaged_count: int = 0
     has_more: bool = False
     problem: str = ""
+    topic: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,11 @@ def tracks_of(answer: pb.TrackMessageResponse) -> MessageTracks:
 def traces_of(traces: pb.MessageTraces) -> MessageTraces:
     """What clients told."""
     return MessageTraces(
-        tuple(map(_trace_event_of, traces.events)), traces.damaged_count, traces.has_more, traces.problem
+        tuple(map(_trace_event_of, traces.events)),
+        traces.damaged_count,
+        traces.has_more,
+        traces.problem,
+        traces.topic,
     )
 
 

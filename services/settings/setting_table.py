@@ -163,6 +163,7 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("gateway", "remoting_proxies", "", "10.0.0.7,10.1.0.0/28,...", "Proxies whose connections to remoting doors begin with a PROXY header (v1, v2); empty: none.", False),
     ("gateway", "remoting_tls", "enforcing", "enforcing|permissive", "Whether remoting doors with a certificate close connections without TLS.", False),
     ("gateway", "remoting_address_file", "", "", "File that gets the bound remoting addresses.", False),
+    ("gateway", "trace_topic", "RMQ_SYS_TRACE_TOPIC", "", "Where clients with tracing on send traces, for a request that names no topic (docs/delivery.md).", False),
     ("gateway", "console", "on", "on|off", "Whether there is a console (docs/console.md).", False),
     ("gateway", "console_address", "127.0.0.1:8080", "host:port", "Where the console listens; port 0: a free one.", False),
     ("gateway", "console_address_file", "", "", "File that gets the console's bound address.", False),

@@ -98,6 +98,12 @@ def test_a_link_to_traces_is_a_web_address_with_a_place_for_the_trace(url):
         load_settings("gateway", GatewaySettings, environ={"REPUT_GATEWAY_CONSOLE_TRACE_URL": url})
 
 
+@pytest.mark.parametrize("topic", ["a/b", "..", "x" * 300])
+def test_a_trace_topic_that_can_be_no_topic_is_refused(topic):
+    with pytest.raises(InvalidSettingError, match="trace_topic"):
+        load_settings("gateway", GatewaySettings, environ={"REPUT_GATEWAY_TRACE_TOPIC": topic})
+
+
 def test_every_setting_is_listed():
     listed = {setting.name for setting in SETTINGS if setting.component in ("", "gateway")}
 

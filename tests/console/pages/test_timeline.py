@@ -135,11 +135,12 @@ def asked(records, fan_out):
     record = next(record for record in records if record.unique_key and record.topic == "b_order")
     apps = []
 
-    def ask(*entries: str):
-        app = console_over([GroupedShard([record, *([traced(record, *entries)] if entries else [])])], fan_out)
+    def ask(*entries: str, topic: str = "RMQ_SYS_TRACE_TOPIC", query: str = ""):
+        told = [replace(traced(record, *entries), topic=topic)] if entries else []
+        app = console_over([GroupedShard([record, *told])], fan_out)
         apps.append(app)
         browser = Browser(app)
-        path = path_of(record)
+        path = path_of(record) + query
         return browser.get(path).text, browser.get_json(path).json
 
     yield ask
@@ -163,18 +164,33 @@ def test_the_timeline_has_what_clients_told_between_the_records(asked) -> None:
         *("born", "stored", "sent", "verdict", "handled", "handled", "recalled")
     ]
     assert len(answer["tracks"]["traces"]["events"]) == 5
-    assert "No trace was sent" not in page
+    assert "No trace of it" not in page
 
 
 def test_no_trace_is_told_as_such_and_not_as_not_consumed(asked) -> None:
     page, _ = asked()
-    assert "No trace was sent of it, or it is no longer kept: that says nothing of consumers." in page
+    assert (
+        "No trace of it was sent to RMQ_SYS_TRACE_TOPIC, or it is no longer kept: that says nothing of consumers."
+        in page
+    )
+
+
+def test_traces_of_a_topic_of_the_clients_own_are_shown_when_it_is_named(asked) -> None:
+    page, answer = asked(*TOLD, topic="OwnTraces", query="&trace_topic=OwnTraces")
+    assert len([event for event in events_on(page) if "told by the client" in event]) == 5
+    assert answer["tracks"]["traces"]["topic"] == "OwnTraces"
+    assert 'name="trace_topic" value="OwnTraces"' in page
+    assert "&amp;trace_topic=OwnTraces&amp;view=hex" in page, "the other views of the body keep it"
+    page, _ = asked(*TOLD, topic="OwnTraces")
+    assert "No trace of it was sent to RMQ_SYS_TRACE_TOPIC" in page
+    page, _ = asked(*TOLD, query="&trace_topic=" + "x" * 300)
+    assert "It is not known how it stands with consumer groups." in page
 
 
 def test_damaged_traces_are_counted_on_the_page(asked) -> None:
     page, _ = asked(TOLD[0], "Pub|soon|R|g|T|{key}")
     assert "1 entries of traces are damaged." in page
-    assert "No trace was sent" not in page
+    assert "No trace of it" not in page
 
 
 def test_a_long_timeline_says_that_it_is_cut(asked) -> None:

@@ -116,8 +116,8 @@ def test_a_consumption_without_an_end_has_no_outcome_and_one_without_a_beginning
 
 def test_a_message_without_traces_has_none_and_no_problem(traced, fan_out, deadline):
     traced(send(OTHER), keys=OTHER)
-    assert read(traced.made, fan_out, deadline) == pb.MessageTraces()
-    assert read(traced.made, fan_out, deadline, TraceQuestion("Absent", KEY)) == pb.MessageTraces()
+    assert read(traced.made, fan_out, deadline) == pb.MessageTraces(topic=TRACE_TOPIC)
+    assert read(traced.made, fan_out, deadline, TraceQuestion("Absent", KEY)) == pb.MessageTraces(topic="Absent")
 
 
 def test_a_topic_that_the_caller_names_is_read_instead(traced, fan_out, deadline):
@@ -197,9 +197,12 @@ def test_a_random_set_of_traces_equals_what_each_entry_says(traced, fan_out, dea
     assert found == sorted(set(wanted))
 
 
-def tracked(shards: Shards, offset_msg_id: str, deadline, **asked: object) -> pb.TrackMessageResponse:
+def tracked(
+    shards: Shards, offset_msg_id: str, deadline, topic_default: str = TRACE_TOPIC, **asked: object
+) -> pb.TrackMessageResponse:
     request = pb.TrackMessageRequest(offset_msg_id=offset_msg_id, with_traces=True, **asked)
-    return track(Call(shards, PageTokens("secret"), FreshnessWaits(builder_wait_seconds=0), deadline), request)
+    call = Call(shards, PageTokens("secret"), FreshnessWaits(builder_wait_seconds=0), deadline)
+    return track(call, request, topic_default)
 
 
 @pytest.fixture
@@ -223,6 +226,17 @@ def test_a_track_has_traces_on_its_first_page(message, fan_out, deadline):
     assert ([each.consumer_group for each in first.tracks], len(first.traces.events)) == (["g"], 1)
     second = tracked(shards, offset_msg_id, deadline, page_size=1, page_token=first.next_page_token)
     assert ([each.consumer_group for each in second.tracks], second.HasField("traces")) == (["h"], False)
+
+
+def test_the_gateways_trace_topic_is_read_unless_the_request_names_one(message, traced, fan_out, deadline):
+    offset_msg_id, _, groups = message
+    traced(send(millis=1), send(millis=2), topic="OwnTraces")
+    groups = MemoryGroups(MemoryShard(traced.made))
+    shards = Shards([groups.shard("broker-a")], fan_out)
+    found = tracked(shards, offset_msg_id, deadline, "OwnTraces").traces
+    assert (found.topic, len(found.events)) == ("OwnTraces", 2)
+    found = tracked(shards, offset_msg_id, deadline, "OwnTraces", trace_topic=TRACE_TOPIC).traces
+    assert (found.topic, len(found.events)) == (TRACE_TOPIC, 1)
 
 
 def test_a_caller_that_may_not_see_the_trace_topic_gets_its_track_and_the_reason(message, fan_out, deadline):

@@ -1550,7 +1550,7 @@ class TrackMessageResponse(_message.Message):
     def __init__(self, message: _Optional[_Union[_message_pb2.StoredMessage, _Mapping]] = ..., state: _Optional[_Union[MessageState, str]] = ..., due_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., tracks: _Optional[_Iterable[_Union[TrackMessageResponse.Track, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., traces: _Optional[_Union[MessageTraces, _Mapping]] = ...) -> None: ...
 
 class MessageTraces(_message.Message):
-    __slots__ = ("events", "damaged_count", "has_more", "problem")
+    __slots__ = ("events", "damaged_count", "has_more", "problem", "topic")
     class Event(_message.Message):
         __slots__ = ("kind", "begin_time", "end_time", "cost", "outcome", "group", "client_host", "store_host", "offset_msg_id", "retry_count", "verdict", "from_check")
         KIND_FIELD_NUMBER: _ClassVar[int]
@@ -1582,11 +1582,13 @@ class MessageTraces(_message.Message):
     DAMAGED_COUNT_FIELD_NUMBER: _ClassVar[int]
     HAS_MORE_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[MessageTraces.Event]
     damaged_count: int
     has_more: bool
     problem: str
-    def __init__(self, events: _Optional[_Iterable[_Union[MessageTraces.Event, _Mapping]]] = ..., damaged_count: _Optional[int] = ..., has_more: _Optional[bool] = ..., problem: _Optional[str] = ...) -> None: ...
+    topic: str
+    def __init__(self, events: _Optional[_Iterable[_Union[MessageTraces.Event, _Mapping]]] = ..., damaged_count: _Optional[int] = ..., has_more: _Optional[bool] = ..., problem: _Optional[str] = ..., topic: _Optional[str] = ...) -> None: ...
 
 class ResendDeadLettersRequest(_message.Message):
     __slots__ = ("consumer_group", "filter", "begin_time", "end_time", "max_messages", "dry_run", "page_token")
