@@ -65,10 +65,20 @@ def end_question(
 
 def topic_of_handle(text: str) -> str:
     """The topic in a recall handle or the id of a transaction; ValueError when the text is neither."""
+    return _fields_of(text)[1]
+
+
+def unique_key_of_handle(text: str) -> str:
+    """The unique key in it; errors as `topic_of_handle`."""
+    return _fields_of(text)[4]
+
+
+def _fields_of(text: str) -> list[str]:
+    """Version, topic, shard, time or offset, unique key; errors as `topic_of_handle`."""
     try:
-        parts = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ")
-        if parts[0] in ("v1", "t1") and len(parts) >= 5:
-            return parts[1]
+        parts = base64.b64decode(text.encode(), altchars=b"-_", validate=True).decode().split(" ", 4)
+        if parts[0] in ("v1", "t1") and len(parts) == 5:
+            return parts
     except (binascii.Error, ValueError):
         pass
     raise ValueError(f"{text[:64]!r} is no recall handle and no id of a transaction: use that of the receipt")

@@ -3,10 +3,12 @@ r"""Traces of a producer or consumer with `trace=True`, in the format of RocketM
     Pub | time | region | group | topic | unique key | tags | keys | store host | body bytes | cost | type | offset id | true
     SubBefore | time | region | group | request id | unique key | retry count | keys
     SubAfter | request id | unique key | cost | success | keys | context code | time | group
+    EndTransaction | time | region | group | topic | unique key | tags | keys | store host | 2 | unique key | verdict |
+        from check
 
 Fields end with \x01, an entry with \x02; times and costs are milliseconds; a missing text is the word `null`.
 Source: `TraceDataEncoder` of RocketMQ 5.5.0. A producer tells of messages that are stored: without a receipt there is no unique
-key, as in RocketMQ's client.
+key, as in RocketMQ's client. The half message of a transaction is a send of the type 1; its id is its unique key.
 
 Entries go to the trace topic as messages, whose keys are the unique keys and business keys of the entries. One such message is
 under way at a time, and entries that come meanwhile share the next one. They wait for nothing and fail nothing: what there is
@@ -23,7 +25,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
-from typing import Protocol
 
 import grpc
 
@@ -121,14 +122,18 @@ class TraceWriter:
         began = self.millis()
 
         def settled(then: OnOutcome, receipts: Receipts | None, error: BatchDeliveryError | None) -> None:
-            if receipts is not None and messages:
-                cost = (self.millis() - began) // len(messages)
-                for each, receipt in zip(messages, receipts, strict=True):
-                    kind = message_type_of(each.properties, each.delivery_time, each.delay_level)
-                    self.sent(each.topic, each.tags, each.keys, len(each.body), kind, began, cost, receipt)
+            if receipts is not None:
+                self.sent_all(messages, receipts, began)
             then(receipts, error)
 
         return settled
+
+    def sent_all(self, messages: Sequence[NewMessage], receipts: Sequence[SendReceipt], began: int) -> None:
+        """Messages of one request are stored; RocketMQ's client shares the time among them, too."""
+        cost = (self.millis() - began) // max(1, len(messages))
+        for each, receipt in zip(messages, receipts, strict=True):
+            kind = message_type_of(each.properties, each.delivery_time, each.delay_level)
+            self.sent(each.topic, each.tags, each.keys, len(each.body), kind, began, cost, receipt)
 
     def sent(
         self,
@@ -152,6 +157,41 @@ class TraceWriter:
             [receipt.unique_key, *known],
         )
 
+    def verdict(
+        self,
+        topic: str,
+        unique_key: str,
+        verdict: str,
+        *,
+        tags: str = "",
+        keys: Iterable[str] = (),
+        store_host: str = "",
+        is_from_check: bool = False,
+    ) -> None:
+        """A producer has ended a transaction, or answers a question about it.
+
+        Args:
+            topic, unique_key, tags, keys: of its message.
+            verdict: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
+            store_host: of its half message, HOST:PORT; empty: not known.
+            is_from_check: a gateway had asked.
+        """
+        if topic == self.topic:
+            return
+        known = list(keys)
+        head = (
+            "EndTransaction",
+            self.millis(),
+            REGION,
+            self._group,
+            topic,
+            unique_key,
+            tags,
+            " ".join(known),
+            store_host,
+        )
+        self._add((*head, COMMIT, unique_key, verdict, str(is_from_check).lower()), [unique_key, *known])
+
     def began(self, unique_key: str, keys: Iterable[str], retry_count: int) -> tuple[str, int]:
         """A consumer's program gets a message; what `ended` needs: request id, and the time."""
         request_id, began = uuid.uuid4().hex.upper(), self.millis()
@@ -160,12 +200,17 @@ class TraceWriter:
         self._add(entry, [unique_key, *known])
         return request_id, began
 
-    def ended(self, begin: tuple[str, int], unique_key: str, keys: Iterable[str], code: ConsumeReturn) -> None:
-        """A consumer's program has said how it ended with a message."""
+    def ended(
+        self, begin: tuple[str, int], unique_key: str, keys: Iterable[str], code: ConsumeReturn, shared_by: int = 1
+    ) -> None:
+        """A consumer's program has said how it ended with a message.
+
+        `shared_by`: messages that it got at once; each is told a part of the time, as in RocketMQ's client.
+        """
         (request_id, began), now = begin, self.millis()
         known = list(keys)
         success = "true" if code is ConsumeReturn.SUCCESS else "false"
-        head = ("SubAfter", request_id, unique_key, max(0, now - began), success, " ".join(known))
+        head = ("SubAfter", request_id, unique_key, max(0, now - began) // shared_by, success, " ".join(known))
         self._add((*head, int(code), now, self._group), [unique_key, *known])
 
     # -- the messages
@@ -257,12 +302,15 @@ def store_host_of(offset_msg_id: str) -> str:
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
 
 
-# RocketMQ's `MessageType`.
-NORMAL, DELAY = 0, 3
+# RocketMQ's `MessageType`; its client says COMMIT of each verdict.
+NORMAL, HALF, COMMIT, DELAY = range(4)
+TRAN_MSG = "TRAN_MSG"
 
 
 def message_type_of(properties: Mapping[str, str] | None, delivery_time: object, delay_level: int) -> int:
     """The type of a message in a trace."""
+    if properties and properties.get(TRAN_MSG) == "true":
+        return HALF
     is_late = delivery_time is not None or delay_level or TIMER_DELAY_MS in (properties or {})
     return DELAY if is_late else NORMAL
 
@@ -270,14 +318,6 @@ def message_type_of(properties: Mapping[str, str] | None, delivery_time: object,
 def read_again(keys: Iterable[str]) -> Iterable[str]:
     """Keys that can be read twice: for the message, and for what is told of it."""
     return list(keys) if isinstance(keys, Iterator) else keys
-
-
-class _TraceSettings(Protocol):
-    """Those of a producer or consumer."""
-
-    @property
-    def trace_topic(self) -> str:
-        """Where traces go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,14 +333,14 @@ class ThreadTracing:
         target: str,
         channel: grpc.Channel | None,
         security: ClientSecurity | None,
-        settings: _TraceSettings,
+        trace_topic: str,
         group: str,
     ) -> "ThreadTracing":
         """Over a channel that is given, or over one of its own."""
         sender = ThreadSender(
             channel or open_channel(target, security), writer_settings(), owns_channel=channel is None
         )
-        return cls(TraceWriter(partial(sender.send, urgent=False), settings.trace_topic, group), sender)
+        return cls(TraceWriter(partial(sender.send, urgent=False), trace_topic, group), sender)
 
     def close(self) -> None:
         """Send what waits, for CLOSE_SECONDS_MAX."""
@@ -321,13 +361,13 @@ class LoopTracing:
         target: str,
         channel: grpc.aio.Channel | None,
         security: ClientSecurity | None,
-        settings: _TraceSettings,
+        trace_topic: str,
         group: str,
     ) -> "LoopTracing":
         """See `ThreadTracing.of`."""
         opened = channel or open_async_channel(target, security)
         sender = LoopSender(opened, writer_settings(), owns_channel=channel is None)
-        return cls(TraceWriter(sender.post, settings.trace_topic, group), sender)
+        return cls(TraceWriter(sender.post, trace_topic, group), sender)
 
     async def close(self) -> None:
         """See `ThreadTracing.close`."""

@@ -125,7 +125,7 @@ class Consumer:
         self._transport.check(target)
         self._tracing: ThreadTracing | None = None
         if self.settings.trace:
-            self._tracing = ThreadTracing.of(target, None, security, self.settings, consumer_group)
+            self._tracing = ThreadTracing.of(target, None, security, self.settings.trace_topic, consumer_group)
             self._core.tracer = self._tracing.writer
         self._changed = self._transport.changed
         self._workers: set[threading.Thread] = set()
@@ -289,8 +289,9 @@ class AsyncConsumer:
     def _start(self) -> None:
         """Begin to consume, once. A channel of grpc's belongs to the event loop that runs when it is made."""
         if self.settings.trace and self._tracing is None:
-            group = self._core.consumer_group
-            self._tracing = LoopTracing.of(self.target, None, self._security, self.settings, group)
+            self._tracing = LoopTracing.of(
+                self.target, None, self._security, self.settings.trace_topic, self._core.consumer_group
+            )
             self._core.tracer = self._tracing.writer
         self._core.start()
 

@@ -98,6 +98,8 @@ class PullConsumerSettings:
         request_seconds_max: of a call other than a fetch.
         settings_seconds: how often the settings are sent again.
         retry: pauses between attempts; fetches are tried until the consumer is closed.
+        trace: tell of each polled message, and how it ended, in RocketMQ's format. Traces never fail or delay anything.
+        trace_topic: where traces go.
     """
 
     cache_count_max: int = CACHE_COUNT_MAX
@@ -113,6 +115,8 @@ class PullConsumerSettings:
     request_seconds_max: float = 10.0
     settings_seconds: float = 300.0
     retry: RetryPolicy = field(default_factory=lambda: RetryPolicy(pause_seconds_first=0.1, pause_seconds_max=5.0))
+    trace: bool = False
+    trace_topic: str = TRACE_TOPIC
 
     def __post_init__(self) -> None:
         check(

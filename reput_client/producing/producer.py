@@ -81,7 +81,9 @@ class Producer:
         self._sender = ThreadSender(opened, checked, owns_channel=channel is None)
         self._calls = GatewayCalls(target, channel=opened)
         self._tracing = (
-            ThreadTracing.of(target, channel, security, checked, checked.producer_group) if checked.trace else None
+            ThreadTracing.of(target, channel, security, checked.trace_topic, checked.producer_group)
+            if checked.trace
+            else None
         )
         self._is_closed = False
         _all.add(self._sender)
@@ -512,7 +514,7 @@ class AsyncProducer:
             if self._settings.trace:
                 given = None if owns_channel else channel
                 self._tracing = LoopTracing.of(
-                    self.target, given, self._security, self._settings, self._settings.producer_group
+                    self.target, given, self._security, self._settings.trace_topic, self._settings.producer_group
                 )
         return self._sender
 

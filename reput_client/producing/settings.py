@@ -10,6 +10,7 @@ BATCH_COUNT_MAX = 1024
 BATCH_BYTES_MAX = 4 << 20
 # RocketMQ's.
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+PRODUCER_GROUP_DEFAULT = "reput_client"
 # Bytes that a message takes here besides its own: its future, its entry, its place in lists.
 MESSAGE_OVERHEAD_BYTES = 1024
 
@@ -54,7 +55,7 @@ class ProducerSettings:
     close_seconds_max: float = 120.0
     trace: bool = False
     trace_topic: str = TRACE_TOPIC
-    producer_group: str = "reput_client"
+    producer_group: str = PRODUCER_GROUP_DEFAULT
 
     def __post_init__(self) -> None:
         for name, minimum, maximum in (

@@ -8,13 +8,13 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput_client.calls import ADDRESS_DEFAULT, TIMEOUT_SECONDS_DEFAULT, CallCore
-from reput_client.commands import TransactionResolution, end_question
+from reput_client.commands import TransactionResolution, end_question, unique_key_of_handle
 from reput_client.consuming.core import new_client_id
 from reput_client.consuming.link import Link
 from reput_client.consuming.loops import LoopTransport
@@ -23,19 +23,26 @@ from reput_client.consuming.subscription import Member
 from reput_client.consuming.threads import ThreadTransport
 from reput_client.consuming.transport import Transport
 from reput_client.errors import ReputClientError
-from reput_client.producing.append_client import AppendClient, AsyncAppendClient
+from reput_client.producing.append_client import AnyNewMessage, AppendClient, AsyncAppendClient
 from reput_client.producing.messages import NewMessage
+from reput_client.producing.settings import PRODUCER_GROUP_DEFAULT, TRACE_TOPIC
 from reput_client.producing.unique_key import UniqueKeyGenerator
 from reput_client.receipt import SendReceipt
 from reput_client.retry import RetryPolicy
 from reput_client.security import ClientSecurity
 from reput_client.threads_and_loops import run_blocking
+from reput_client.tracing import TRAN_MSG, LoopTracing, ThreadTracing, TraceWriter, read_again, store_host_of
 
 CLOSE_SECONDS_MAX = 3.0
-TRAN_MSG = "TRAN_MSG"
 PRODUCER_GROUP = "PGROUP"
 CHECK_IMMUNITY_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 V2_RESOLUTIONS = {TransactionResolution.COMMIT: v2.COMMIT, TransactionResolution.ROLLBACK: v2.ROLLBACK}
+# RocketMQ's `LocalTransactionState`, as a trace names it.
+VERDICTS = {
+    TransactionResolution.COMMIT: "COMMIT_MESSAGE",
+    TransactionResolution.ROLLBACK: "ROLLBACK_MESSAGE",
+    TransactionResolution.UNKNOWN: "UNKNOW",
+}
 
 # Says how the transaction of a half message ends.
 Checker = Callable[[ReceivedMessage], TransactionResolution]
@@ -54,12 +61,16 @@ class LinkTimes:
 
 
 class _TransactionCore(CallCore):
-    """The part that both transaction producers share."""
+    """The part that both transaction producers share.
+
+    `_tracer`: tells of half messages and verdicts; None: nothing is told.
+    """
 
     _create_unique_key: Callable[[], bytes]
     _checker: AsyncChecker | None
     _topics: list[str]
     _link: Link | None
+    _tracer: TraceWriter | None = None
     client_id: str
 
     def _set_up(self, topics: list[str], checker: AsyncChecker | None) -> None:
@@ -73,7 +84,37 @@ class _TransactionCore(CallCore):
         return half_of(message, self._create_unique_key().decode(), check_after_seconds)
 
     async def _end(self, topic: str, transaction_id: str, resolution: TransactionResolution) -> SendReceipt | None:
-        return await end_question(topic, transaction_id, resolution).ask(self)
+        receipt = await end_question(topic, transaction_id, resolution).ask(self)
+        if self._tracer is not None:
+            self._tracer.verdict(topic, unique_key_of_handle(transaction_id), VERDICTS[resolution])
+        return receipt
+
+    async def _end_half(self, half: "_HalfMessageCore", resolution: TransactionResolution) -> SendReceipt | None:
+        message, receipt = half.message, half.receipt
+        answer = await end_question(message.topic, receipt.transaction_id, resolution).ask(self)
+        if self._tracer is not None:
+            self._tracer.verdict(
+                message.topic,
+                receipt.unique_key,
+                VERDICTS[resolution],
+                tags=message.tags,
+                keys=message.keys,
+                store_host=store_host_of(receipt.offset_msg_id),
+            )
+        return answer
+
+    def _told(self, messages: Sequence[AnyNewMessage], receipts: Sequence[SendReceipt], began: int) -> None:
+        """Tell of messages that are stored, but for those of the contract's own class."""
+        if self._tracer is not None:
+            told = [
+                (each, receipt)
+                for each, receipt in zip(messages, receipts, strict=True)
+                if isinstance(each, NewMessage)
+            ]
+            self._tracer.sent_all([each for each, _ in told], [receipt for _, receipt in told], began)
+
+    def _began(self) -> int:
+        return 0 if self._tracer is None else self._tracer.millis()
 
     def _open_link(self, transport: Transport) -> None:
         """Ask gateways to ask the checker, if there is one."""
@@ -102,6 +143,17 @@ class _TransactionCore(CallCore):
         self, transport: Transport, question: v2.RecoverOrphanedTransactionCommand, resolution: TransactionResolution
     ) -> None:
         """Answer a question; its outcome has no effect, because a question without an answer comes again."""
+        if self._tracer is not None:
+            message, system = question.message, question.message.system_properties
+            self._tracer.verdict(
+                message.topic.name,
+                system.message_id,
+                VERDICTS[resolution],
+                tags=system.tag,
+                keys=system.keys,
+                store_host=system.store_host,
+                is_from_check=True,
+            )
         request = end_request(question, resolution)
         if request is not None:
             seconds = LinkTimes.request_seconds_max
@@ -111,14 +163,14 @@ class _TransactionCore(CallCore):
 class _HalfMessageCore:
     """The part that both half messages share."""
 
-    def __init__(self, producer: _TransactionCore, topic: str, receipt: SendReceipt) -> None:
+    def __init__(self, producer: _TransactionCore, message: NewMessage, receipt: SendReceipt) -> None:
         self._producer = producer
-        self._topic = topic
+        self.message = message
         self.receipt = receipt
         self.resolution = TransactionResolution.UNKNOWN
 
     async def _end(self, resolution: TransactionResolution) -> SendReceipt | None:
-        receipt = await self._producer._end(self._topic, self.receipt.transaction_id, resolution)
+        receipt = await self._producer._end_half(self, resolution)
         self.resolution = resolution
         return receipt
 
@@ -137,6 +189,7 @@ class HalfMessage(_HalfMessageCore):
     """A stored message that no consumer sees until it is committed. Made by `TransactionProducer.send_half`.
 
     Attributes:
+        message: what is sent when it is committed.
         receipt: of the half message.
         resolution: how it ended here; UNKNOWN until then.
     """
@@ -179,6 +232,9 @@ class TransactionProducer(AppendClient, _TransactionCore):
         security: TLS and credentials.
         timeout_seconds: limit of one call with all its attempts.
         retry: how often and how fast the sending of a half message is tried again.
+        trace: tell of messages and verdicts in RocketMQ's format; see `ProducerSettings`.
+        trace_topic: where traces go.
+        producer_group: the name under which this producer is told of.
 
     Raises:
         ValueError: a checker without topics, or the reverse.
@@ -194,12 +250,26 @@ class TransactionProducer(AppendClient, _TransactionCore):
         security: ClientSecurity | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
         retry: RetryPolicy | None = None,
+        trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        producer_group: str = PRODUCER_GROUP_DEFAULT,
     ) -> None:
         checked = check_topics(topics, checker)
         super().__init__(target, security=security, timeout_seconds=timeout_seconds, retry=retry)
         self._set_up(checked, checker)
+        self._tracing: ThreadTracing | None = None
+        if trace:
+            self._tracing = ThreadTracing.of(target, None, security, trace_topic, producer_group)
+            self._tracer = self._tracing.writer
         self._transport = ThreadTransport(self.client_id, security)
         self._open_link(self._transport)
+
+    def append(self, messages: Iterable[AnyNewMessage], **options: Any) -> tuple[SendReceipt, ...]:
+        """See `AppendClient.append`; a message with TRAN_MSG among its properties is a half message."""
+        listed, began = _read_again(messages), self._began()
+        receipts = super().append(listed, **options)
+        self._told(listed, receipts, began)
+        return receipts
 
     def send_half(self, message: NewMessage, *, check_after_seconds: int | None = None) -> HalfMessage:
         """Store a message whose transaction begins.
@@ -212,8 +282,9 @@ class TransactionProducer(AppendClient, _TransactionCore):
         Raises:
             ReputClientError: it is not stored; after an UnavailableError it may be, then the checker is asked.
         """
-        (receipt,) = self.append([self._half_of(message, check_after_seconds)], deduplicate=True)
-        return HalfMessage(self, message.topic, receipt)
+        half = self._half_of(message, check_after_seconds)
+        (receipt,) = self.append([half], deduplicate=True)
+        return HalfMessage(self, half, receipt)
 
     @contextlib.contextmanager
     def transaction(self, message: NewMessage, *, check_after_seconds: int | None = None) -> Iterator[HalfMessage]:
@@ -242,6 +313,8 @@ class TransactionProducer(AppendClient, _TransactionCore):
             with contextlib.suppress(TimeoutError):
                 told.result(CLOSE_SECONDS_MAX)
         self._transport.close()
+        if self._tracing is not None:
+            self._tracing.close()
         super().close()
 
     def __exit__(
@@ -270,21 +343,43 @@ class AsyncTransactionProducer(AsyncAppendClient, _TransactionCore):
         security: ClientSecurity | None = None,
         timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT,
         retry: RetryPolicy | None = None,
+        trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        producer_group: str = PRODUCER_GROUP_DEFAULT,
     ) -> None:
         checked = check_topics(topics, checker)
         super().__init__(target, security=security, timeout_seconds=timeout_seconds, retry=retry)
         self._set_up(checked, checker)
         self._transport = LoopTransport(self.client_id, security)
+        self._security = security
+        self._told_as = (trace_topic, producer_group) if trace else None
+        self._tracing: LoopTracing | None = None
         self._checks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "AsyncTransactionProducer":
+        self._start_tracing()
         self._open_link(self._transport)
         return self
 
+    def _start_tracing(self) -> None:
+        """A channel of grpc's belongs to the event loop that runs when it is made."""
+        if self._told_as is not None and self._tracing is None:
+            self._tracing = LoopTracing.of(self.target, None, self._security, *self._told_as)
+            self._tracer = self._tracing.writer
+
+    async def append(self, messages: Iterable[AnyNewMessage], **options: Any) -> tuple[SendReceipt, ...]:
+        """See `TransactionProducer.append`."""
+        self._start_tracing()
+        listed, began = _read_again(messages), self._began()
+        receipts = await super().append(listed, **options)
+        self._told(listed, receipts, began)
+        return receipts
+
     async def send_half(self, message: NewMessage, *, check_after_seconds: int | None = None) -> AsyncHalfMessage:
         """See `TransactionProducer.send_half`."""
-        (receipt,) = await self.append([self._half_of(message, check_after_seconds)], deduplicate=True)
-        return AsyncHalfMessage(self, message.topic, receipt)
+        half = self._half_of(message, check_after_seconds)
+        (receipt,) = await self.append([half], deduplicate=True)
+        return AsyncHalfMessage(self, half, receipt)
 
     @contextlib.asynccontextmanager
     async def transaction(
@@ -312,6 +407,8 @@ class AsyncTransactionProducer(AsyncAppendClient, _TransactionCore):
         for check in self._checks:
             check.cancel()
         await self._transport.close()
+        if self._tracing is not None:
+            await self._tracing.close()
         await super().close()
 
     def _asked(self, question: v2.RecoverOrphanedTransactionCommand) -> None:
@@ -325,6 +422,11 @@ class AsyncTransactionProducer(AsyncAppendClient, _TransactionCore):
         self._tell(self._transport, question, await resolution if inspect.isawaitable(resolution) else resolution)
 
 
+def _read_again(messages: Iterable[AnyNewMessage]) -> list[AnyNewMessage]:
+    """Messages, also their keys, that can be read twice: for the request, and for what is told of it."""
+    return [each._replace(keys=read_again(each.keys)) if isinstance(each, NewMessage) else each for each in messages]
+
+
 def half_of(message: NewMessage, unique_key: str, check_after_seconds: int | None) -> NewMessage:
     """The half message of a message.
 
@@ -336,7 +438,9 @@ def half_of(message: NewMessage, unique_key: str, check_after_seconds: int | Non
     properties = {**(message.properties or {}), TRAN_MSG: "true", PRODUCER_GROUP: message.topic}
     if check_after_seconds is not None:
         properties[CHECK_IMMUNITY_SECONDS] = str(check_after_seconds)
-    return message._replace(properties=properties, unique_key=message.unique_key or unique_key)
+    return message._replace(
+        properties=properties, unique_key=message.unique_key or unique_key, keys=read_again(message.keys)
+    )
 
 
 def check_topics(topics: Iterable[str], checker: object) -> list[str]:

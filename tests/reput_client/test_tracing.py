@@ -13,22 +13,32 @@ from reput.message.v1.message_pb2 import AppendResult, NewMessage
 from reput_client import (
     AsyncConsumer,
     AsyncProducer,
+    AsyncTransactionProducer,
     BufferFullError,
     Consumer,
     ConsumerSettings,
+    Message,
+    MessageQueue,
     Producer,
+    PullConsumer,
+    PullConsumerSettings,
     QueryClient,
     TraceKind,
     TraceOutcome,
+    TransactionProducer,
+    TransactionResolution,
     UnavailableError,
 )
 from reput_client import NewMessage as Sent
+from reput_client.consuming.pulling.pull_consumer import PolledTraces
+from reput_client.consuming.received_message import ReceivedMessage
 from reput_client.producing.futures import OnDelivery
 from reput_client.receipt import SendReceipt
 from reput_client.tracing import (
     BODY_BYTES_MAX,
     DELAY,
     ENTRY_COUNT_MAX,
+    HALF,
     KEYS_BYTES_MAX,
     NORMAL,
     PENDING_COUNT_MAX,
@@ -105,6 +115,57 @@ def test_a_consumption_is_told_as_rocketmqs_client_tells_it() -> None:
     of_java = [entry for body in recorded["bodies"] for entry in bytes.fromhex(body).split(b"\x02")]
     for kind, message in ((b"SubBefore", posts.answered[0]), (b"SubAfter", after)):
         assert {entry.count(b"\x01") for entry in of_java if entry.startswith(kind)} == {message.body.count(b"\x01")}
+
+
+def test_a_verdict_is_told_as_rocketmqs_client_tells_it() -> None:
+    posts = Posts()
+    about = {"tags": "TagA", "keys": ["k1", "k2"], "store_host": "127.0.0.1:10911"}
+    writer(posts).verdict("Orders", KEY, "ROLLBACK_MESSAGE", **about, is_from_check=True)
+    ((message, _),) = posts
+    assert list(message.keys) == [KEY, "k1", "k2"]
+    recorded = json.loads((pathlib.Path(__file__).parents[1] / "fixtures" / "traces.json").read_text())["5.5.0"]
+    of_java = [entry for body in recorded["bodies"] for entry in bytes.fromhex(body).split(b"\x02")]
+    (java,) = (each for each in of_java if each.startswith(b"EndT") and b"ROLLBACK" in each)
+    fields = java.decode().split("\x01")
+    fields[1:9] = ["1000", "DefaultRegion", "group", "Orders", KEY, "TagA", "k1 k2", "127.0.0.1:10911"]
+    fields[10], fields[12] = KEY, "true"
+    assert message.body == "\x01".join(fields).encode() + b"\x02"
+
+
+def polled(number: int, queue_id: int = 0, **fields: Any) -> Message:
+    """A message at a position of a queue of Orders; its unique key is KEY and the number."""
+    made: Any = object.__new__(Message)
+    values = {"topic": "Orders", "broker_name": "broker-a", "queue_id": queue_id, "queue_offset": number}
+    values |= {"unique_key": f"{KEY}{number}", "keys": (), "reconsume_times": 0, **fields}
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def test_polled_messages_are_told_when_it_is_known_how_they_ended() -> None:
+    posts, now = Posts(), [1_000]
+    told = PolledTraces(writer(posts, now))
+    first, second, other = polled(0), polled(1, reconsume_times=2), polled(2, queue_id=1)
+    told.began([first, second, other, polled(3, topic=TRACES), polled(4, unique_key="")])
+    now[0] = 1_030
+    told.ended(ConsumeReturn.FAILED, [second, polled(9)])
+    assert told.polled_of(MessageQueue("Orders", "broker-a", 0)) == [first]
+    told.ended(ConsumeReturn.SUCCESS)
+    told.ended(ConsumeReturn.SUCCESS)
+    bodies = []
+    while posts:
+        posts.answer()
+        bodies.append(posts.answered[0].body)
+    ends = {}
+    for each in (first, second, other):
+        before, after = decode_trace_body(b"".join(bodies), each.unique_key, "", 10).entries
+        assert (before.kind, after.kind, before.request_id) == (
+            *(Kind.BEFORE_CONSUMING, Kind.AFTER_CONSUMING, after.request_id),
+        )
+        ends[each.queue_offset] = (before.retry_count, after.is_success, after.consume_return, after.cost_millis)
+    # The three of a poll share its time.
+    assert ends == {0: (0, True, 0, 10), 1: (2, False, 4, 10), 2: (0, True, 0, 10)}
+    assert b"".join(bodies).count(b"\x02") == 6
 
 
 def test_entries_that_come_while_a_message_is_under_way_share_the_next_one() -> None:
@@ -214,13 +275,20 @@ def test_close_sends_what_waits_and_takes_nothing_more() -> None:
 def test_the_type_of_a_message_and_the_host_in_its_id_are_rocketmqs() -> None:
     assert [message_type_of(None, None, 0), message_type_of(None, None, 3)] == [NORMAL, DELAY]
     assert message_type_of({"TIMER_DELAY_MS": "5"}, None, 0) == DELAY
+    assert message_type_of({"TRAN_MSG": "true"}, None, 0) == HALF
     assert store_host_of("20010DB800000000000000000000000100002A9F0000000000000010") == "[2001:db8::1]:10911"
     assert [store_host_of(text) for text in ("", "zz", "00")] == ["", "", ""]
 
 
+SETTINGS = {
+    "REPUT_SCHEDULE_TRANSACTION_TIMEOUT_SECONDS": "0.5",
+    "REPUT_SCHEDULE_TRANSACTION_CHECK_INTERVAL_SECONDS": "0.5",
+}
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostedStack]:
-    with hosted_stack(tmp_path_factory.mktemp("tracing") / "store") as running:
+    with hosted_stack(tmp_path_factory.mktemp("tracing") / "store", settings=SETTINGS) as running:
         yield running
 
 
@@ -300,6 +368,94 @@ def test_clients_of_an_event_loop_tell_the_same(stack: HostedStack) -> None:
 
     unique_key = asyncio.run(live())
     assert told_of(stack, "Loops", unique_key, 2) == [SEND, (TraceKind.CONSUME, TraceOutcome.SUCCESS, "handlers", 0)]
+
+
+def verdicts_of(stack: HostedStack, topic: str, unique_key: str) -> list[tuple[str, str, bool]]:
+    """Group, verdict and whether it answers a check, of each verdict that is told, once there is one; a send comes before."""
+    seen: list[Any] = []
+    with QueryClient(stack.addresses["gateway"]) as client:
+
+        def is_told() -> bool:
+            traces = client.track(topic=topic, unique_key=unique_key, with_traces=True).traces
+            assert (traces.damaged_count, traces.problem, traces.topic) == (0, "", "RMQ_SYS_TRACE_TOPIC")
+            seen[:] = traces.events
+            return len(seen) > 1
+
+        wait_until(is_told, lambda: seen)
+    assert [each.kind for each in seen] == [TraceKind.SEND, *[TraceKind.END_TRANSACTION] * (len(seen) - 1)]
+    return [(each.group, each.verdict, each.is_from_check) for each in seen[1:]]
+
+
+def test_a_transaction_producer_tells_of_half_messages_and_verdicts(stack: HostedStack) -> None:
+    with TransactionProducer(stack.addresses["gateway"], trace=True, producer_group="makers") as producer:
+        with producer.transaction(Sent("Verdicts", b"kept", iter(["verdict-1"]))) as kept:
+            pass
+        dropped = producer.send_half(Sent("Verdicts", b"dropped"))
+        dropped.rollback()
+        by_id = producer.send_half(Sent("Verdicts", b"by id"))
+        producer.end("Verdicts", by_id.receipt.transaction_id, TransactionResolution.COMMIT)
+        (plain,) = producer.append([Sent("Verdicts", b"plain")])
+    for half, verdict in ((kept, "COMMIT_MESSAGE"), (dropped, "ROLLBACK_MESSAGE"), (by_id, "COMMIT_MESSAGE")):
+        assert verdicts_of(stack, "Verdicts", half.receipt.unique_key) == [("makers", verdict, False)]
+    assert told_of(stack, "Verdicts", plain.unique_key, 1) == [SEND]
+    with QueryClient(stack.addresses["gateway"]) as client:
+        wait_until(
+            lambda: len(list(client.by_key("RMQ_SYS_TRACE_TOPIC", "verdict-1"))) > 0, "keys of an iterator are told"
+        )
+
+
+def test_the_answer_of_a_checker_is_told_as_such(stack: HostedStack) -> None:
+    def check(message: ReceivedMessage) -> TransactionResolution:
+        return TransactionResolution.COMMIT
+
+    at = stack.addresses["gateway"]
+    with TransactionProducer(at, topics=["Hangs"], checker=check, trace=True, producer_group="makers") as producer:
+        half = producer.send_half(Sent("Hangs", b"hangs"))
+        told = verdicts_of(stack, "Hangs", half.receipt.unique_key)
+    assert told[0] == ("makers", "COMMIT_MESSAGE", True)
+
+
+def test_a_transaction_producer_of_an_event_loop_tells_the_same(stack: HostedStack) -> None:
+    async def live() -> str:
+        async with AsyncTransactionProducer(
+            stack.addresses["gateway"], trace=True, producer_group="makers"
+        ) as producer:
+            half = await producer.send_half(Sent("LoopVerdicts", b"hello"))
+            await half.commit()
+        return half.receipt.unique_key
+
+    assert verdicts_of(stack, "LoopVerdicts", asyncio.run(live())) == [("makers", "COMMIT_MESSAGE", False)]
+
+
+def test_a_pull_consumer_with_tracing_tells_how_each_polled_message_ended(stack: HostedStack) -> None:
+    at = stack.addresses["gateway"]
+    with Producer(at) as producer:
+        kept, back, broken = (
+            producer.send_and_wait("Pulls", name, queue_id=0) for name in (b"kept", b"back", b"broken")
+        )
+    settings = PullConsumerSettings(members_seconds=0.2, trace=True)
+
+    def next_of(consumer: PullConsumer) -> Message:
+        seen: list[Message] = []
+        wait_until(lambda: seen.extend(consumer.poll(1, timeout_seconds=0.5)) or seen, "a message comes")
+        return seen[0]
+
+    def break_at(consumer: PullConsumer) -> None:
+        assert next_of(consumer).body == b"broken"
+        raise KeyError("program")
+
+    def work() -> None:
+        with PullConsumer(at, "pullers", {"Pulls": "*"}, settings=settings) as consumer:
+            assert next_of(consumer).body == b"kept"
+            consumer.commit()
+            consumer.send_back([next_of(consumer)], -1)
+            break_at(consumer)
+
+    with pytest.raises(KeyError):
+        work()
+    ends = (TraceOutcome.SUCCESS, TraceOutcome.FAILED, TraceOutcome.EXCEPTION)
+    for receipt, end in zip((kept, back, broken), ends, strict=True):
+        assert told_of(stack, "Pulls", receipt.unique_key, 1) == [(TraceKind.CONSUME, end, "pullers", 0)]
 
 
 def test_a_consumer_of_the_trace_topic_with_tracing_made_traces_of_its_traces_for_ever(stack: HostedStack) -> None:

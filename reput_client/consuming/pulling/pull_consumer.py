@@ -25,6 +25,7 @@ from reput_client.querying.message import Message
 from reput_client.querying.query_client import QueryClient
 from reput_client.querying.question import ReadChoice
 from reput_client.security import ClientSecurity
+from reput_client.tracing import ConsumeReturn, ThreadTracing, TraceWriter
 
 _log = logging.getLogger("reput_client")
 
@@ -113,6 +114,11 @@ class PullConsumer:
             self.settings,
         )
         self._queues = self._held.by_name
+        self._tracing: ThreadTracing | None = None
+        self._told: PolledTraces | None = None
+        if self.settings.trace:
+            self._tracing = ThreadTracing.of(target, None, security, self.settings.trace_topic, consumer_group)
+            self._told = PolledTraces(self._tracing.writer)
         self._known: Queues = ()
         self._awaits_retries = False  # messages were sent back, and no queue of the retry topic is known
         self._turn = 0
@@ -139,13 +145,14 @@ class PullConsumer:
         self._start()
         ends_at = time.monotonic() + timeout_seconds
         with self._changed:
-            for each in self._queues.values():
-                each.finish()
+            self._finish()
             while True:
                 self._raise_if_over()
                 messages = self._take(max_messages)
                 now = time.monotonic()
                 if messages or now >= ends_at:
+                    if self._told is not None:
+                        self._told.began(messages)
                     return messages
                 wakes = [each.suspended_until for each in self._queues.values() if each.suspended_until > now]
                 self._changed.wait(min(ends_at, *wakes) - now if wakes else ends_at - now)
@@ -157,8 +164,7 @@ class PullConsumer:
             ReputClientError: they could not be kept; they are tried again with the next ones.
         """
         with self._changed:
-            for each in self._queues.values():
-                each.finish()
+            self._finish()
         self._held.commit()
 
     def send_back(self, messages: Iterable[Message], delay_level: int = 0) -> list[SendBackOutcome]:
@@ -186,6 +192,8 @@ class PullConsumer:
         outcomes = sent_back(given, lambda queue, offsets: self._client.send_back(group, queue, offsets, delay_level))
         with self._changed:
             self._awaits_retries = not self._knows_retries
+            if self._told is not None:
+                self._told.ended(ConsumeReturn.FAILED, given)
         return outcomes
 
     def suspend(self, queue: MessageQueue, seconds: float = 1.0) -> None:
@@ -196,6 +204,8 @@ class PullConsumer:
         """
         with self._changed:
             self._queues[queue].suspend(time.monotonic() + seconds)
+            if self._told is not None:
+                self._told.ended(ConsumeReturn.FAILED, self._told.polled_of(queue))
             self._changed.notify_all()
 
     @property
@@ -235,9 +245,9 @@ class PullConsumer:
         with self._changed:
             self._is_closed = self._fetcher.is_closed = True
             queues = list(self._queues.values())
+            if is_processed:
+                self._finish()
             for each in queues:
-                if is_processed:
-                    each.finish()
                 each.cancel()
             self._changed.notify_all()
         if self._keeper.ident is not None:
@@ -250,7 +260,16 @@ class PullConsumer:
             self._held.unlock(list(self._queues))
             self._membership.end()
         self._transport.close()
+        if self._tracing is not None:
+            self._tracing.close()
         self._channel.close()
+
+    def _finish(self) -> None:
+        """What was polled is processed. The lock is held."""
+        for each in self._queues.values():
+            each.finish()
+        if self._told is not None:
+            self._told.ended(ConsumeReturn.SUCCESS)
 
     def _start(self) -> None:
         with self._changed:
@@ -326,6 +345,9 @@ class PullConsumer:
         self, error_class: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         # What an exception interrupted is not processed.
+        if error is not None and self._told is not None:
+            with self._changed:
+                self._told.ended(ConsumeReturn.EXCEPTION)
         self._close(is_processed=error is None)
 
     def __del__(self) -> None:
@@ -334,6 +356,43 @@ class PullConsumer:
 
     def __repr__(self) -> str:
         return f"PullConsumer({self.target!r})"
+
+
+class PolledTraces:
+    """What is told of polled messages, until it is known how they ended. Its caller locks.
+
+    RocketMQ's lite pull consumer tells of each message twice at the poll, as a success that took no time; here the end is told
+    when the program has said it.
+    """
+
+    def __init__(self, writer: TraceWriter) -> None:
+        self._writer = writer
+        self._polled: dict[tuple[MessageQueue, int], tuple[Message, tuple[str, int]]] = {}
+        self._count = 0
+
+    def began(self, messages: Sequence[Message]) -> None:
+        """A poll gives messages; of those without a unique key, and of traces, nothing is told."""
+        told = [each for each in messages if each.unique_key and each.topic != self._writer.topic]
+        self._count = len(told)
+        for each in told:
+            begin = self._writer.began(each.unique_key, each.keys, each.reconsume_times)
+            self._polled[_queue_of(each), each.queue_offset] = each, begin
+
+    def ended(self, code: ConsumeReturn, messages: Iterable[Message] | None = None) -> None:
+        """How messages ended; None: all that were polled."""
+        places = list(self._polled) if messages is None else [(_queue_of(each), each.queue_offset) for each in messages]
+        for place in places:
+            if place in self._polled:
+                message, begin = self._polled.pop(place)
+                self._writer.ended(begin, message.unique_key, message.keys, code, self._count)
+
+    def polled_of(self, queue: MessageQueue) -> list[Message]:
+        """Those of a queue that have not ended."""
+        return [message for (place, _), (message, _) in self._polled.items() if place == queue]
+
+
+def _queue_of(message: Message) -> MessageQueue:
+    return MessageQueue(message.topic, message.broker_name, message.queue_id)
 
 
 # Of a SendBackMessages.
@@ -351,7 +410,7 @@ def sent_back(
     """
     places: dict[MessageQueue, list[int]] = {}
     for place, message in enumerate(messages):
-        places.setdefault(MessageQueue(message.topic, message.broker_name, message.queue_id), []).append(place)
+        places.setdefault(_queue_of(message), []).append(place)
     outcomes: dict[int, SendBackOutcome] = {}
     for queue, of_queue in places.items():
         for begin in range(0, len(of_queue), SENT_BACK_COUNT_MAX):
