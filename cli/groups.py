@@ -487,7 +487,7 @@ def redeliver(
 
     with query_client(address, timeout) as client:
         message = client.by_id(offset_msg_id)
-        client.consumer_group(name)  # sending back makes a group that there is not
+        group = client.consumer_group(name)  # sending back makes a group that there is not
         outcome = None
         if not dry_run:
             queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
@@ -500,6 +500,10 @@ def redeliver(
         "outcome": "" if outcome is None else outcome.name,
     }
     print_rows("redelivered", [row], list(row), output, {"dry_run": dry_run})
+    if not group.members:
+        warn("no member of the group lives: only members that pull, over remoting, get it when they come")
+    elif group.settings.broadcast:
+        warn("each member of the group keeps its own positions: only one of them gets the message")
     return Exit.FOUND if outcome in (None, SendBackOutcome.OK) else Exit.NOTHING_FOUND
 
 

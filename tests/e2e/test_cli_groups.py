@@ -11,6 +11,7 @@ import pytest
 
 from cli.main import main
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from reput_client import Consumer
 from tests.support.command import run_command
 from tests.support.stack import HostedStack, hosted_stack, new_message
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
@@ -296,7 +297,14 @@ def test_a_message_is_delivered_again_to_the_one_group_that_was_named(stack: Hos
     found = stack.gateway.QueryMessageByUniqueKey(pb.QueryMessageByUniqueKeyRequest(topic=TOPIC, unique_key="k-2"))
     offset_msg_id = found.messages[0].offset_msg_id
 
+    checked = run(stack, "redeliver", "again", offset_msg_id, "--dry-run")
+    assert "no member of the group lives" in checked.stderr
     assert answer(stack, "redeliver", "again", offset_msg_id, "--dry-run")["redelivered"][0]["outcome"] == ""
+    with Consumer(stack.addresses["gateway"], "other", {TOPIC: "*"}) as consumer:
+        consumer.take(timeout_seconds=0.1)
+        living = pb.GetConsumerGroupRequest(consumer_group="other")
+        wait_until(lambda: list(stack.gateway.GetConsumerGroup(living).members), "the member lives")
+        assert "lives" not in run(stack, "redeliver", "other", offset_msg_id, "--dry-run").stderr
     assert answer(stack, "redeliver", "again", offset_msg_id)["redelivered"][0]["outcome"] == "OK"
     assert run(stack, "redeliver", "no-such-group", offset_msg_id).returncode == 1
 
