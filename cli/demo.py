@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +38,7 @@ TRAFFIC_STOP_SECONDS_MAX = 5.0
 QUEUES_LOOKED_AT_MAX = 64
 MESSAGES_LOOKED_AT = 32
 SAMPLE_KEY = "order-1001"
+REPORTS_SETTING = "REPUT_GATEWAY_CONSOLE_REPORTS"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -84,6 +85,10 @@ def demo(
         remoting_port=serve.port_of("--remoting-port", remoting_port),
         port_file=port_file,
     )
+    reports = None if read_only else _reports_of(store)
+    if reports is not None:
+        reports.mkdir(parents=True, exist_ok=True)
+        os.environ[REPORTS_SETTING] = str(reports)
     print(f"Starting the six services on {store} ...", flush=True)
     try:
         with stack.started() as failure:
@@ -94,7 +99,8 @@ def demo(
                 has_samples = _show(stack, read_only)
             except CliError as error:
                 print(f"The demonstration stopped: {error.reason}: {error.message}\n{error.hint}", flush=True)
-            with _traffic(stack.addresses["gateway"], goes_on=traffic and has_samples and not read_only):
+            command = [stack.addresses["gateway"], *([] if reports is None else [str(store), str(reports)])]
+            with _traffic(command, goes_on=traffic and has_samples and not read_only):
                 exit_code = stack.wait()
         return exit_code or stack.stop_exit_code
     except InvalidSettingError as error:
@@ -106,13 +112,20 @@ def demo(
         return stack.stop_exit_code
 
 
+def _reports_of(store: pathlib.Path) -> pathlib.Path | None:
+    """Where the report of a sample's store goes; None: another store, or the user has a directory of reports."""
+    reports = store.absolute() / "reput" / "reports"
+    is_sample = reports.exists() or not (store / "commitlog").exists()
+    return reports if is_sample and REPORTS_SETTING not in os.environ else None
+
+
 @contextmanager
-def _traffic(address: str, *, goes_on: bool) -> Iterator[None]:
-    """A producer and a consumer of the sample, while the block lasts."""
+def _traffic(arguments: Sequence[str], *, goes_on: bool) -> Iterator[None]:
+    """A producer and a consumer of the sample, while the block lasts; the arguments are those of `cli.demo_traffic`."""
     if not goes_on:
         yield
         return
-    command = [sys.executable, "-P", "-m", "cli.demo_traffic", address]
+    command = [sys.executable, "-P", "-m", "cli.demo_traffic", *arguments]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:
         yield

@@ -1,11 +1,11 @@
 """What goes on in the sample store of `reput demo`: a process that fills the pages which the sample messages leave empty.
 
-    python -m cli.demo_traffic HOST:PORT
+    python -m cli.demo_traffic HOST:PORT [STORE REPORTS]
 
-Once, in a store that has just got the samples: the group `invoicing`, which is behind; the group `shipping`, with retries and a
-dead letter; messages that wait; a trace. Then, as long as the process that started it lives: messages on `SampleVisits` in
-waves, a consumer of the group `sample-visit-counter` that is behind when they are high, a reminder for later, and an open
-transaction.
+First, if REPORTS has none: the report of an audit of the store, to which nothing is appended yet. Once, in a store that has
+just got the samples: the group `invoicing`, which is behind; the group `shipping`, with retries and a dead letter; messages
+that wait; a trace. Then, as long as the process that started it lives: messages on `SampleVisits` in waves, a consumer of the
+group `sample-visit-counter` that is behind when they are high, a reminder for later, and an open transaction.
 
 The store grows by some 0.2 MB a minute, and not without end: after `MESSAGE_COUNT_MAX` messages nothing more is sent.
 """
@@ -18,8 +18,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from store.errors import StoreError
 from store.format.message_trace import ENTRY_END, FIELD_END
 from store.format.topic import TRACE_TOPIC
 
@@ -49,6 +51,37 @@ RETRY_SOON, DEAD_LETTER = 1, -1
 CALL_SECONDS_MAX = 10.0
 PAUSE_SECONDS_AFTER_FAILURE = 2.0
 PAGES = ("/", "/tea", "/cups", "/books", "/basket")
+REPORT_NAME = "audit.json"
+
+
+def audit_once(store: Path, reports: Path) -> bool:
+    """Write what `reput pipeline audit` prints of a store, without Spark; False: it is there, or its libraries are not.
+
+    The services have the store open, which an audit refuses: the caller says that none appends to it now.
+    """
+    path = reports / REPORT_NAME
+    if path.exists():
+        return False
+    try:
+        from pipeline.audit.audit import Audit
+        from pipeline.audit.scratch import Scratch
+        from pipeline.job import JobReport, run_here
+        from store.audit.findings import Severity
+    except ImportError:
+        return False
+    report = JobReport.begin("audit")
+    scratch = Scratch.of_run(None)
+    try:
+        Audit(store, scratch, run_here(), report).run()
+    finally:
+        scratch.remove()
+    # Of a store that is served: `abort` is there, `checkpoint` may not be, and an index file is not flushed.
+    report.findings = [each for each in report.findings if each["severity"] != Severity.INFO]
+    report.notes.append("The sample as it was when `make run` began. What says only that it was served is left out.")
+    written = path.with_suffix(".part")
+    written.write_text(report.end().to_json(), encoding="utf-8")
+    written.rename(path)
+    return True
 
 
 def prepare(client: "QueryClient", producer: "TransactionProducer") -> None:
@@ -182,8 +215,13 @@ def run(
 
 def main(arguments: Sequence[str]) -> int:
     """Run until the process that started this one has ended."""
-    (address,) = arguments
+    address, *places = arguments
     with contextlib.suppress(KeyboardInterrupt):
+        try:
+            if places:
+                audit_once(*map(Path, places))
+        except (OSError, StoreError) as error:
+            print(f"The page of reports stays empty: {error}", file=sys.stderr)
         run(address)
     return 0
 

@@ -1,12 +1,25 @@
 """What goes on in the sample store, step by step, with a producer and a consumer that only note it."""
 
 import os
+from pathlib import Path
 
 import pytest
 
 from cli import demo_traffic
-from cli.demo_traffic import MESSAGE_COUNT_MAX, REMINDERS, TRANSACTION_SECONDS, VISITS, WAVE_SECONDS, Traffic, visits_at
+from cli.demo import REPORTS_SETTING, _reports_of
+from cli.demo_traffic import (
+    MESSAGE_COUNT_MAX,
+    REMINDERS,
+    TRANSACTION_SECONDS,
+    VISITS,
+    WAVE_SECONDS,
+    Traffic,
+    audit_once,
+    visits_at,
+)
+from console.pages.reports import Reports
 from reput_client import ReputClientError
+from tests.support.fixture_stores import unpack_store
 
 
 class Producer:
@@ -89,3 +102,29 @@ def test_the_traffic_goes_on_after_a_failure_and_ends_with_its_parent(as_client,
     demo_traffic.run("x", sleep=slept.append, clock=lambda: 0.0)
     assert slept == [2.0, 0.5, 0.5, 0.5]
     assert as_client.sent == [VISITS] * 4
+
+
+def test_the_report_is_that_of_an_audit_which_the_console_reads_and_is_made_once(tmp_path: Path) -> None:
+    store = unpack_store("broker", tmp_path / "store")
+    reports = tmp_path / "reports"
+    reports.mkdir()
+    assert audit_once(store, reports)
+    (report,) = Reports(reports).newest_first()
+    assert (report.name, report.job, report.problem) == ("audit.json", "audit", "")
+    assert report.counts["record_count"] > 1_000
+    assert len(report.notes) == 1
+    assert not audit_once(store, reports)
+    assert [path.name for path in reports.iterdir()] == ["audit.json"]
+
+
+def test_a_store_that_is_no_samples_gets_no_directory_of_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(REPORTS_SETTING, raising=False)
+    assert _reports_of(tmp_path / "new") == tmp_path / "new" / "reput" / "reports"
+    (tmp_path / "old" / "commitlog").mkdir(parents=True)
+    assert _reports_of(tmp_path / "old") is None
+    (tmp_path / "old" / "reput" / "reports").mkdir(parents=True)
+    assert _reports_of(tmp_path / "old") == tmp_path / "old" / "reput" / "reports"
+    monkeypatch.setenv(REPORTS_SETTING, "mine")
+    assert _reports_of(tmp_path / "new") is None

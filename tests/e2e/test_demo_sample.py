@@ -13,8 +13,10 @@ from cli.demo_traffic import (
     TRANSACTION_SECONDS,
     VISIT_GROUP,
     Traffic,
+    audit_once,
     prepare,
 )
+from console.pages.reports import Reports
 from reput_client import ReputClientError, TransactionResolution
 from tests.support.demo_sample import sample_clients
 from tests.support.stack import hosted_stack
@@ -24,6 +26,10 @@ from tests.support.waiting import wait_until
 def test_the_sample_has_something_for_every_page_and_is_known_again(tmp_path: Path) -> None:
     with hosted_stack(tmp_path / "store") as stack:
         with sample_clients(stack) as (client, producer, consumer):
+            (reports := tmp_path / "reports").mkdir()
+            assert audit_once(tmp_path / "store", reports)
+            (report,) = Reports(reports).newest_first()
+            assert (report.job, report.problem, report.finding_count, report.findings) == ("audit", "", 0, ())
             for _ in range(2):  # a second start makes no second dead letter
                 prepare(client, producer)
             traffic = Traffic(producer, consumer, 0.0)
