@@ -128,6 +128,7 @@ class ConsumerServicer(pb_grpc.ConsumerServiceServicer):
             LocalMethod.LIST_GROUPS: over_bytes(pb.ListGroupsRequest, self.ListGroups),
             LocalMethod.GET_GROUP: over_bytes(pb.GetGroupRequest, self.GetGroup),
             LocalMethod.GET_FIGURES: over_bytes(pb.GetFiguresRequest, self.GetFigures),
+            LocalMethod.TRACK_MESSAGE: over_bytes(pb.TrackMessageRequest, self.TrackMessage),
         }
 
     def AckMessages(self, request: pb.AckMessagesRequest, context: grpc.ServicerContext) -> pb.AckMessagesResponse:

@@ -123,6 +123,8 @@ class LocalMethod(Enum):
     # Answers without end; a STATUS ends them.
     REPUT = (20, TAILS, COMMITLOG_SERVICE + "Reput")
     WATCH_ARRIVALS = (21, TAILS, CONSUMER_SERVICE + "WatchArrivals")
+    # A page of the console and `reput find` with tracks ask for message after message.
+    TRACK_MESSAGE = (22, DELIVERIES, CONSUMER_SERVICE + "TrackMessage")
 
     def __init__(self, number: int, socket: LocalSocket, rpc: str, retry: Retry | None = None) -> None:
         self.number = number

@@ -14,6 +14,7 @@ from consumer_svc.servicer import DELIVERED_COUNT_MAX, ConsumerServicer
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from services.following.follower_progress import FollowerProgress
+from services.local.wire import DELIVERIES, LocalMethod
 from services.reading.recent_units import RecentUnits
 from store.errors import (
     InvalidArgumentError,
@@ -42,6 +43,15 @@ def test_watchers_hear_of_queues_where_they_are_known_and_of_topics_in_any_case(
     assert arrived.topics == ["a", "b", "c", "d"]
     assert {row.topic: list(row.queue_ids) for row in arrived.queues} == {"b": [1, 7], "a": [2]}
     assert not arrived.all
+
+
+def test_each_call_of_the_local_wire_is_served_there_and_tracks_are_among_them() -> None:
+    """Over gRPC a track took half as long again as a query by key."""
+    servicer = ConsumerServicer(
+        FollowerProgress(), LiveConsumers(time.monotonic), QueueLocks(time.monotonic), Arrivals(), lambda: False
+    )
+    assert set(servicer.local_calls()) == {method for method in LocalMethod if method.socket is DELIVERIES}
+    assert LocalMethod.TRACK_MESSAGE in servicer.local_calls()
 
 
 def test_deliveries_that_cannot_be_noted_yet_are_refused_and_the_clients_are_kept() -> None:
