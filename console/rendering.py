@@ -10,7 +10,7 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from console.parts import formats
-from console.parts.formats import error_text
+from console.parts.formats import error_text, track_state
 from console.parts.message_row import message_href, queue_href, topic_href, topic_kind
 from console.words import HTML_LANGUAGES, LANGUAGES, Words
 
@@ -71,6 +71,7 @@ def _environment() -> Environment:
         queue_href=queue_href,
         topic_href=topic_href,
         topic_kind=topic_kind,
+        track_state=track_state,
         languages=LANGUAGES,
         themes=THEMES,
         static_hrefs={name: f"/static/{name}?v={_digest(content)}" for name, content in _static().items()},

@@ -103,6 +103,7 @@ CHINESE: dict[str, str] = {
     "The transaction was rolled back.": "事务已回滚。",
     "The transaction would be committed: consumers get its message.": "将提交该事务：消费者会收到其消息。",
     "The transaction would be rolled back: no consumer gets its message.": "将回滚该事务：没有消费者会收到其消息。",
+    "The original waits, or waited: the copy waits for nothing, and consumers get it at once.": "原消息在等待（或曾等待）：副本不等待，消费者会立即收到。",
     "There is no such topic yet: the message makes it, if the store lets messages make topics.": "该主题尚不存在：若存储允许自动创建主题，此消息会创建它。",
     "There is nothing to do.": "无需执行任何操作。",
     "There is such a topic: change it instead.": "该主题已存在：请改为修改它。",

@@ -8,7 +8,7 @@ from console.actions.action import SHOWN_ROW_COUNT, Done, Fact, Field, Given, Pl
 from console.actions.sending import stored_of
 from console.calls import Calls
 from console.pages.page import to_json
-from console.parts.formats import count_text
+from console.parts.formats import count_text, track_state
 from console.parts.message_row import message_href, topic_href
 from console.question import Question
 from console.words import Words
@@ -145,7 +145,7 @@ class Redeliver:
         asked = pb.TrackMessageRequest(offset_msg_id=message.offset_msg_id, consumer_group=group)
         state = words("no position in this topic")
         for track in calls.ask(calls.gateway.TrackMessage, asked).tracks:
-            state = pb.TrackState.Name(track.state).removeprefix("TRACK_STATE_")
+            state = track_state(words, pb.TrackState.Name(track.state).removeprefix("TRACK_STATE_"))
         known = calls.ask(calls.gateway.GetConsumerGroup, pb.GetConsumerGroupRequest(consumer_group=group))
         command = pb.SendBackMessagesRequest(
             consumer_group=group,

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from console.actions.action import Done, Fact, Field, Given, Plan
@@ -17,6 +18,7 @@ from services.convert import millis_to_timestamp
 from services.message_copy import REAL_TOPIC, new_message, origin_topic_of
 from store.errors import InvalidArgumentError
 from store.format.properties import SHARDING_KEY, TIMER_DELAY_MS
+from store.format.topic import WAITING_TOPICS
 
 # What fits a browser's field; a file has the limit of the store.
 SHOWN_BODY_CHARACTERS = 64 << 10
@@ -102,7 +104,11 @@ class Copy:
         """See Action."""
         stored = stored_of(calls, given.question.text("id"), given.question.text("broker"))
         topic = given.question.text("topic") or topic_of(stored)
-        return _plan_of(calls, new_message(stored, topic), stored.offset_msg_id, words)
+        plan = _plan_of(calls, new_message(stored, topic), stored.offset_msg_id, words)
+        if stored.topic not in WAITING_TOPICS:
+            return plan
+        waits = words("The original waits, or waited: the copy waits for nothing, and consumers get it at once.")
+        return replace(plan, warning=f"{waits} {plan.warning}".rstrip())
 
     def act(self, calls: Calls, command: Any, words: Words) -> Done:
         """See Action."""

@@ -91,6 +91,20 @@ def _name(matched: re.Match[str]) -> str:
     return f"⟦U+{ord(matched[0]):04X}⟧"
 
 
+def track_state(words: Words, state: str) -> str:
+    """How a message stands with a group, in words; a state of a later release as it is. `state`: its name without a prefix."""
+    return {
+        "CONSUMED": words("Consumed"),
+        "NOT_CONSUMED": words("Not yet delivered"),
+        "IN_FLIGHT": words("In flight"),
+        "RETRYING": words("Retrying"),
+        "DEAD_LETTER": words("Dead letter"),
+        "FILTERED_OUT": words("Filtered out"),
+        "SKIPPED": words("Skipped by a reset"),
+        "UNKNOWN": words("Not known"),
+    }.get(state, state)
+
+
 def error_text(words: Words, error: StoreError | status_pb2.Status) -> str:
     """The explanation of its reason in that language, and the error's own text; in English the text alone."""
     known = error if isinstance(error, StoreError) else from_status(error)

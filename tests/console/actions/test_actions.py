@@ -7,6 +7,7 @@ import re
 import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
+from store.format.message_id import encode_offset_msg_id
 from store.format.properties import SHARDING_KEY, TIMER_DELAY_MS
 from tests.console.actions.conftest import Acting, Log
 from tests.console.asking import Tags
@@ -107,6 +108,15 @@ def test_a_copy_is_what_its_producer_gave(acting: Acting, log: Log, records) -> 
     assert list(message.keys) == ["bk3_3"]
     assert message.body == record.body
     assert not {"KEYS", "TAGS", "UNIQ_KEY", "__CRC32#", "WAIT"} & set(message.properties)
+
+
+def test_a_copy_of_a_message_that_waits_warns_that_it_waits_for_nothing(acting: Acting, records) -> None:
+    waiting = next(record for record in records if record.topic == "SCHEDULE_TOPIC_XXXX" and record.unique_key)
+    its_id = encode_offset_msg_id(waiting.store_host, waiting.commit_log_offset)
+    assert "the copy waits for nothing" in acting.check("copy", {"id": its_id}).text
+    plain = next(record for record in records if record.topic == "b_log")
+    its_id = encode_offset_msg_id(plain.store_host, plain.commit_log_offset)
+    assert "the copy waits for nothing" not in acting.check("copy", {"id": its_id}).text
 
 
 def test_a_message_that_does_not_wait_cannot_be_recalled(acting: Acting) -> None:

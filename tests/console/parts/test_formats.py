@@ -18,11 +18,13 @@ from console.parts.formats import (
     size_text,
     time_attribute,
     time_text,
+    track_state,
     visible,
     visible_lines,
 )
 from console.words import LANGUAGES, Words
 from console.words_zh import ERRORS
+from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.status import CODE_BY_ERROR, reason_of, to_status
 from store.errors import ServiceUnavailableError, TopicNotFoundError
 from tests.console.asking import Browser, console_over
@@ -129,3 +131,10 @@ def test_a_shard_that_is_missing_is_explained_in_chinese(records, fan_out) -> No
     app.close()
 
     assert "一个后端服务没有应答（nobody listens at port 1）" in page
+
+
+def test_how_a_message_stands_with_a_group_is_in_the_readers_words() -> None:
+    assert [track_state(Words(language), "NOT_CONSUMED") for language in LANGUAGES] == ["Not yet delivered", "尚未投递"]
+    assert track_state(Words("zh"), "OF_A_LATER_RELEASE") == "OF_A_LATER_RELEASE"
+    named = {state.removeprefix("TRACK_STATE_") for state in pb.TrackState.DESCRIPTOR.values_by_name} - {"UNSPECIFIED"}
+    assert not [state for state in named if track_state(Words("zh"), state) == state]
