@@ -76,6 +76,10 @@ def demo(
     serve.check_store(store, read_only)
     # Only the answers and warnings are shown.
     os.environ.setdefault("REPUT_LOG_LEVEL", "warning")
+    reports = None if read_only else _reports_of(store)
+    if reports is not None:
+        reports.mkdir(parents=True, exist_ok=True)
+        os.environ[REPORTS_SETTING] = str(reports)
     stack = LocalStack(
         store,
         read_only=read_only,
@@ -85,10 +89,6 @@ def demo(
         remoting_port=serve.port_of("--remoting-port", remoting_port),
         port_file=port_file,
     )
-    reports = None if read_only else _reports_of(store)
-    if reports is not None:
-        reports.mkdir(parents=True, exist_ok=True)
-        os.environ[REPORTS_SETTING] = str(reports)
     print(f"Starting the six services on {store} ...", flush=True)
     try:
         with stack.started() as failure:

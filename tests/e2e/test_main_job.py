@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 
 import grpc
 import pytest
@@ -18,7 +19,7 @@ from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from tests.support.command import run_command
 from tests.support.stack import NO_REMOTING, SMALL_LOG_FILES, HostedStack, Stack, hosted_stack, new_message
-from tests.support.waiting import WAIT_SECONDS_MAX
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SMALL_FILES = {
@@ -210,10 +211,10 @@ def test_a_message_cannot_steer_the_terminal_that_shows_it(tmp_path: pathlib.Pat
 
 
 @pytest.fixture(scope="module")
-def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, str]:
-    """A store that a demonstration has made, and what that printed."""
+def demonstrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, str, list[str]]:
+    """A store that a demonstration has made, what that printed, and the jobs of the reports in its console."""
     store = tmp_path_factory.mktemp("demonstrated") / "store"
-    return store, _demonstrate(store)
+    return store, *_demonstrate(store)
 
 
 def assert_the_four_queries_are_shown(shown: str) -> None:
@@ -225,16 +226,17 @@ def assert_the_four_queries_are_shown(shown: str) -> None:
 
 
 def test_the_demonstration_shows_the_four_queries_on_samples_and_ends_with_an_interrupt(
-    demonstrated: tuple[pathlib.Path, str],
+    demonstrated: tuple[pathlib.Path, str, list[str]],
 ) -> None:
     """What `make run` prints."""
+    assert demonstrated[2] == ["audit"]
     assert "Appended 40 sample messages" in demonstrated[1]
     assert_the_four_queries_are_shown(demonstrated[1])
 
 
 @pytest.mark.parametrize("read_only", [False, True])
 def test_the_demonstration_shows_the_four_queries_on_a_store_that_it_finds(
-    demonstrated: tuple[pathlib.Path, str], capsys: pytest.CaptureFixture[str], read_only: bool
+    demonstrated: tuple[pathlib.Path, str, list[str]], capsys: pytest.CaptureFixture[str], read_only: bool
 ) -> None:
     """What `make run STORE=dir` prints once the services run."""
     with hosted_stack(demonstrated[0], read_only=read_only) as stack:
@@ -244,9 +246,11 @@ def test_the_demonstration_shows_the_four_queries_on_a_store_that_it_finds(
     assert_the_four_queries_are_shown(shown)
 
 
-def _demonstrate(store: pathlib.Path) -> str:
-    """Run `reput demo` until it says that it serves, end it with Ctrl-C, and return what it printed."""
+def _demonstrate(store: pathlib.Path) -> tuple[str, list[str]]:
+    """Run `reput demo` until its console has a report, and end it with Ctrl-C: what it printed, and the jobs of its reports."""
+    ports = store.with_name("ports.json")
     command = [sys.executable, "-m", "cli.main", "demo", "--store", str(store), "--gateway-port", "0"]
+    command += ["--console-port", "0", "--port-file", str(ports)]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         env={**os.environ, **SMALL_LOG_FILES, **NO_REMOTING},
@@ -261,6 +265,15 @@ def _demonstrate(store: pathlib.Path) -> str:
                 process.kill()
                 raise AssertionError(f"the demonstration did not end: {shown.decode()}")
             shown += piece
+        jobs: list[str] = []
+
+        def has_report() -> bool:
+            page = f"http://{json.loads(ports.read_text())['console']}/reports?format=json"
+            with urllib.request.urlopen(page, timeout=WAIT_SECONDS_MAX) as answer:
+                jobs[:] = [report["job"] for report in json.load(answer)["reports"]]
+            return bool(jobs)
+
+        wait_until(has_report, "the console has a report")
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_SECONDS_MAX) == 0
-    return shown.decode()
+    return shown.decode(), jobs
