@@ -1,6 +1,7 @@
 """Reads records by their offset. An offset may be a record's start, the middle of a record, or a damaged place.
 
 FrameStarts: whether a record starts at an offset of the log, without a walk over the whole file each time.
+TailStarts: some starts near the end of the log, for a walk over its tail.
 
 A message body may hold anything, another record included. So bytes that look like a record prove nothing; only a walk from
 a known start does. For each file some starts are kept, about 64 KiB apart; they are found when first needed.
@@ -21,6 +22,9 @@ from store.walk.cursor import OneFile, RecordCursor
 from store.walk.record_reader import read_record_at
 
 STEP_BYTES = 64 << 10
+# A walk over the tail begins up to this far before it, and further if more than this was written between two flushes.
+TAIL_STEP_BYTES = 16 << 20
+TAIL_START_COUNT_MAX = 8  # so they reach beyond what is read of the tail (`append/recent_keys.py`)
 
 
 class FrameStarts:
@@ -50,6 +54,32 @@ class FrameStarts:
         with self._lock:
             for first_offset in [first for first in self._starts if first < before_offset]:
                 del self._starts[first_offset]
+
+
+class TailStarts:
+    """Some record starts near the end of the log, each well behind the one before. One thread notes, any may read.
+
+    Attributes:
+        offsets: commit-log offsets, rising; a blank may stand there.
+    """
+
+    def __init__(self) -> None:
+        self.offsets: tuple[int, ...] = ()
+
+    def note(self, offset: int) -> None:
+        """Notes a start that lies behind the others, unless it is near the last one."""
+        if not self.offsets or offset >= self.offsets[-1] + TAIL_STEP_BYTES:
+            self.offsets = (*self.offsets, offset)[-TAIL_START_COUNT_MAX:]
+
+    def cut(self, end_offset: int) -> None:
+        """Drops the starts behind the end of a log that was cut."""
+        self.offsets = tuple(offset for offset in self.offsets if offset <= end_offset)
+
+    def nearest(self, files: MappedFileQueue, offset: int) -> int:
+        """The last known start at or before an offset: one of these, or the begin of its file."""
+        file = files.find(offset)
+        first_offset = offset if file is None else file.first_offset
+        return max((start for start in self.offsets if first_offset <= start <= offset), default=first_offset)
 
 
 class LogReads:

@@ -130,7 +130,6 @@ class AppendPath:
     ) -> None:
         self._settings = settings
         self._files = files
-        self._starts = starts
         self._topics = topics
         self._commits = commits
         self._refuse = refusals.refuse
@@ -186,6 +185,7 @@ class AppendPath:
         self._lock = threading.Lock()  # held while one of the fields below is created
         self._scanner: RequestScanner | None = None
         self._recent: RecentKeys | None = None
+        self._tail_starts = found.tail_starts
 
     def append_messages(
         self,
@@ -469,5 +469,5 @@ class AppendPath:
             if self._recent is None:
                 recent = RecentKeys()
                 end_offset = self.appender.begin_recent_keys(recent)
-                self.appender.seed_recent_keys(seed_table(self._files, self._starts, end_offset, recent.key_hash))
+                self.appender.seed_recent_keys(seed_table(self._files, self._tail_starts, end_offset, recent.key_hash))
                 self._recent = recent

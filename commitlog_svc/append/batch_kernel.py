@@ -29,6 +29,8 @@ from store.compiled.bytes_part import (
     SIGN_32,
     Bytes,
     are_equal,
+    begins_with,
+    bits_of,
     copy,
     crc32,
     find_byte,
@@ -45,6 +47,7 @@ from store.compiled.bytes_part import (
     size_of_varint,
     writing,
 )
+from store.format.frame_part import Frame, locate
 from store.format.freshness_token import CHECK_DIGIT_COUNT, FRAME_CHARACTER_COUNT, VERSION
 from store.format.host import IPV4_HOST_SIZE_BYTES, IPV6_HOST_SIZE_BYTES
 from store.format.record_layout import (
@@ -55,6 +58,7 @@ from store.format.record_layout import (
     TOPIC_SIZE_BYTES_MAX_V1,
 )
 from store.format.sys_flag import BORN_HOST_V6, COMPRESSION_TYPE_MASK, PRODUCER_MASK, CompressionType
+from store.format.topic import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 
 NOT_MINE = -1
 GIL_HELD_BYTES_MAX = 128 << 10
@@ -85,7 +89,7 @@ _TOPIC_SIZE_MAX = cython.declare(cython.Py_ssize_t, TOPIC_SIZE_BYTES_MAX_V1)
 _PROPERTIES_SIZE_MAX = cython.declare(cython.longlong, 32767)
 _TIME_SECONDS_MAX = cython.declare(cython.longlong, 253_402_300_799)
 _RESULT_BYTES_MAX = cython.declare(cython.longlong, RESULT_BYTES_MAX)
-_CRC_MASK = cython.declare(cython.longlong, 0x7FFFFFFF)
+_BODY_CRC_MASK = cython.declare(cython.longlong, 0x7FFFFFFF)
 _KEY_DIGIT_COUNT = cython.declare(cython.Py_ssize_t, 4)  # hexadecimal digits of a counter at the end of a generated key
 _OFFSET_DIGIT_COUNT = cython.declare(cython.Py_ssize_t, 16)
 _CHECK_DIGIT_COUNT = cython.declare(cython.Py_ssize_t, CHECK_DIGIT_COUNT)
@@ -146,8 +150,11 @@ _TURN_BEGIN = cython.declare(cython.Py_ssize_t, wire.TURN_BEGIN)
 _KEYS_NAME = cython.declare(Bytes, reading(b"KEYS\x01"))
 _TAGS_NAME = cython.declare(Bytes, reading(b"TAGS\x01"))
 _UNIQUE_KEY_NAME = cython.declare(Bytes, reading(b"UNIQ_KEY\x01"))
-_MARKER = cython.declare(Bytes, reading(CRC_MARKER))
+_GUARD_MARKER = cython.declare(Bytes, reading(CRC_MARKER))
 _UNIQUE_KEY_TEXT = cython.declare(Bytes, reading(b"UNIQ_KEY"))
+_SCHEDULE_TOPIC = cython.declare(Bytes, reading(SCHEDULE_TOPIC.encode()))
+_TIMER_TOPIC = cython.declare(Bytes, reading(TIMER_TOPIC.encode()))
+_HALF_TOPIC = cython.declare(Bytes, reading(HALF_TOPIC.encode()))
 
 
 @cython.final
@@ -857,12 +864,12 @@ def _write_record(
     else:
         to = _write_properties(request, message, batch, records, to, key_size)
     if rules.is_guarded:
-        copy(_MARKER, 0, len(_MARKER.data), records, to)
+        copy(_GUARD_MARKER, 0, len(_GUARD_MARKER.data), records, to)
         records.room[begin + size - 1] = 0x02
     elif properties_bytes >= _GUARD_SIZE:
         same = 0
-        for place in range(len(_MARKER.data) - 1):
-            same += records.data[begin + size - _GUARD_SIZE + place] == _MARKER.data[place]
+        for place in range(len(_GUARD_MARKER.data) - 1):
+            same += records.data[begin + size - _GUARD_SIZE + place] == _GUARD_MARKER.data[place]
         if same > 4:
             return 0
     batch.rows[batch.count, _RECORD_BEGIN] = begin
@@ -1086,6 +1093,62 @@ def hash_key(data: bytes, start: int, factor: int) -> int:
     return _hash_key(reading(data), 0, len(data), start, factor)
 
 
+@cython.locals(
+    bytes_=Bytes, frame=Frame, count=cython.Py_ssize_t, end=cython.longlong, topic_end=cython.longlong,
+    topic_size=cython.longlong, part_at=cython.longlong, part_end=cython.longlong, key_at=cython.longlong,
+    key_end=cython.longlong, name_size=cython.longlong, value=cython.ulonglong,
+)  # fmt: skip
+def hash_records(
+    data: cython.const[cython.uchar][::1],
+    at: cython.longlong,
+    commit_log_offset: cython.longlong,
+    factor: cython.ulonglong,
+    rows: cython.longlong[:, ::1],
+) -> tuple[int, int]:
+    """Sets KEY_HASH, of topic and unique key, and COMMIT_LOG_OFFSET of a row for each record from data[at] on.
+
+    Stops before the first record that is not in order, or waits, or has a byte above 0x7F in its topic or unique key.
+
+    Returns:
+        How many rows are set, and where in `data` the next record starts.
+    """
+    if not cython.compiled:
+        rows = memoryview(rows)
+    bytes_ = reading(data)
+    frame = Frame()
+    count = 0
+    end = len(bytes_.data)
+    name_size = len(_UNIQUE_KEY_NAME.data)
+    if rows.shape[1] < _ROW_COLUMN_COUNT:
+        return 0, at
+    with cython.nogil:
+        while count < rows.shape[0] and locate(bytes_, at, end, commit_log_offset, frame):
+            topic_end = frame.properties_at - 2
+            topic_size = topic_end - frame.topic_at
+            if (
+                is_bytes(bytes_, frame.topic_at, topic_size, _SCHEDULE_TOPIC)
+                or is_bytes(bytes_, frame.topic_at, topic_size, _TIMER_TOPIC)
+                or is_bytes(bytes_, frame.topic_at, topic_size, _HALF_TOPIC)
+            ):
+                break
+            key_at = key_end = part_at = frame.properties_at
+            while part_at < at + frame.size:
+                part_end = find_byte(bytes_, part_at, at + frame.size, 2)
+                if part_end - part_at > name_size and begins_with(bytes_, part_at, _UNIQUE_KEY_NAME):
+                    key_at = part_at + name_size
+                    key_end = part_end
+                part_at = part_end + 1
+            if bits_of(bytes_, frame.topic_at, topic_end) > 0x7F or bits_of(bytes_, key_at, key_end) > 0x7F:
+                break
+            value = _hash_key(bytes_, frame.topic_at, topic_end, 1, factor)
+            rows[count, _KEY_HASH] = _hash_key(bytes_, key_at, key_end, value, factor)
+            rows[count, _COMMIT_LOG_OFFSET] = commit_log_offset
+            count += 1
+            at += frame.size
+            commit_log_offset += frame.size
+    return count, at
+
+
 @cython.cfunc
 @cython.inline
 @cython.nogil
@@ -1159,7 +1222,7 @@ def _fill(
                 return index
             put(records, copy(key_text, 0, len(key_text.data), records, key_begin), hex_digits(key_counter), 4)
             key_counter += 1
-        put(records, begin + 8, crc32(records, body_begin, body_begin + body_size) & _CRC_MASK, 4)
+        put(records, begin + 8, crc32(records, body_begin, body_begin + body_size) & _BODY_CRC_MASK, 4)
         if hash_factor != 0:
             if number >= topic_hashes.shape[0]:
                 return index
@@ -1237,7 +1300,7 @@ def _place(
         put(records, begin + 28, commit_log_offset, 8)
         put(records, begin + _STORE_TIME_AT + _v6_extra(records, begin), store_time_millis, 8)
         if batch.is_guarded:
-            crc = crc32(records, begin, begin + size - _GUARD_SIZE) & _CRC_MASK
+            crc = crc32(records, begin, begin + size - _GUARD_SIZE) & _BODY_CRC_MASK
             high = crc // 100_000  # two rows of divisions side by side
             crc %= 100_000
             for digit_at in range(begin + size - 11, begin + size - 6):

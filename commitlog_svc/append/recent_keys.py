@@ -19,19 +19,19 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from commitlog_svc.append import layout
 from commitlog_svc.append.layout import Int64s
 from commitlog_svc.append.waiting import waiting_of
-from commitlog_svc.lookup import FrameStarts
+from commitlog_svc.lookup import TailStarts
 from store.compiled import loading
 from store.derive.dispatch import DispatchRequest
 from store.derive.record_dispatch import decode_dispatch
 from store.errors import RecordCorruptedError
 from store.files.mapped_files import MappedFileQueue
-from store.format.record import decode_record
+from store.format.record import Buffer, IncompleteRecordError, decode_record
 from store.format.topic import WAITING_TOPICS
 from store.walk.checks import SizeCheck
-from store.walk.cursor import RecordCursor
-from store.walk.record_search import find_record_behind
+from store.walk.cursor import PieceBuffer, RecordCursor
 
 # How many messages may come between a lost answer and the second try: at 50,000 messages a second it is ten seconds, and two
 # tables of it take 16 MiB.
@@ -39,6 +39,7 @@ KEY_COUNT = 1 << 19
 SPAN_BYTES_MAX = 1 << 47  # between the offsets of one table; a slot has 48 bits
 SAME_MARK_COUNT_MAX = 8  # slots that one key takes in a table; the first one is the receipt that counts
 KERNEL = "commitlog_svc.append.recent_keys_kernel"
+BATCH_KERNEL = "commitlog_svc.append.batch_kernel"
 MODULUS = (1 << 61) - 1
 _MARK_SHIFT = 48
 _HASH_MARK_SHIFT = 46
@@ -113,6 +114,15 @@ class KeyTable:
             at = (at + 1) & mask
         slots[at] = mark << _MARK_SHIFT | (commit_log_offset - self.base_offset + 1)
 
+    def note_rows(self, rows: Int64s, count: int) -> bool:
+        """Enters the messages of placed rows that have their hashes; False, and nothing is changed, without the kernel."""
+        kernel = loading.load(KERNEL)
+        if kernel is None:
+            return False
+        self.count += count
+        kernel.note(self.slots, self.base_offset, SAME_MARK_COUNT_MAX, rows, count)
+        return True
+
     def candidates(self, hash_: int) -> Iterator[int]:
         """Offsets where the key may be, in the order of their entry."""
         slots, mask = self.slots, len(self.slots) - 1
@@ -145,13 +155,10 @@ class RecentKeys:
 
     def note_rows(self, rows: Int64s, count: int, begin_offset: int, end_offset: int) -> bool:
         """Enters the messages of placed rows that have their hashes; False without the kernel."""
-        kernel = loading.load(KERNEL)
-        if kernel is None or count > self._key_count_max:
+        if loading.load(KERNEL) is None or count > self._key_count_max:
             return False
         self._make_room(count, begin_offset, end_offset)
-        self._newer.count += count
-        kernel.note(self._newer.slots, self._newer.base_offset, SAME_MARK_COUNT_MAX, rows, count)
-        return True
+        return self._newer.note_rows(rows, count)
 
     def may_hold(self, rows: Int64s, count: int) -> bool:
         """Whether a row's key may be known or is in two rows; True without the kernel."""
@@ -175,51 +182,76 @@ class RecentKeys:
         self._newer.begin(begin_offset)
 
 
-# Covers what a client that sends again after a restart may have sent before. It is read once, in a second at most.
+# Covers what a client that sends again after a restart may have sent before.
 TAIL_BYTES_MAX = 64 << 20
 TAIL_RECORD_COUNT_MAX = 1 << 16
+ROW_COUNT = 4096  # records whose keys are hashed in one call
 
 
-def seed_table(files: MappedFileQueue, starts: FrameStarts, end_offset: int, key_hash: KeyHash) -> KeyTable:
-    """The keys of the newest records before `end_offset`; fewer if a part of the log cannot be read."""
+def seed_table(files: MappedFileQueue, starts: TailStarts, end_offset: int, key_hash: KeyHash) -> KeyTable:
+    """The keys of the newest records before `end_offset`; fewer if a part of the log cannot be read.
+
+    A body may hold bytes that look like a record, so the walk begins at a known start before the tail.
+    """
     table = KeyTable(TAIL_RECORD_COUNT_MAX)
-    begin_offset = _begin(files, starts, end_offset)
-    # The tail may have more records than the table holds: the older ones are skipped by their sizes.
-    places = deque(RecordCursor(files, begin_offset, SizeCheck(), end_offset=end_offset), TAIL_RECORD_COUNT_MAX)
-    if places:
-        table.begin(places[0][0])
-    for offset, size_bytes in places:
-        try:
-            request = decode_dispatch(files.read(offset, size_bytes), 0, offset)
-            topic = _topic_of_message(files, request)
-        except RecordCorruptedError:
-            continue
-        table.note(key_hash.of(topic, request.unique_key), offset)
+    begin_offset = max(files.first_offset, end_offset - TAIL_BYTES_MAX)
+    newest: deque[Int64s] = deque()
+    count = 0
+    for rows in RecordCursor(
+        files,
+        starts.nearest(files, begin_offset),
+        _KeyCheck(key_hash),
+        end_offset=end_offset,
+        skip=lambda gap: None,
+        read=PieceBuffer().read,
+    ):
+        newest.append(rows[rows[:, layout.COMMIT_LOG_OFFSET] >= begin_offset].copy())
+        count += len(newest[-1])
+        while count - len(newest[0]) >= TAIL_RECORD_COUNT_MAX:
+            count -= len(newest.popleft())
+    if count:
+        rows = np.concatenate(newest)[-TAIL_RECORD_COUNT_MAX:]
+        table.begin(int(rows[0, layout.COMMIT_LOG_OFFSET]))
+        if not table.note_rows(rows, len(rows)):
+            for row in rows.tolist():
+                table.note(row[layout.KEY_HASH], row[layout.COMMIT_LOG_OFFSET])
     return table
 
 
-def _topic_of_message(files: MappedFileQueue, request: DispatchRequest) -> str:
+class _KeyCheck:
+    """Takes the records of a log as rows of their hashes and offsets, which are valid until the walk goes on."""
+
+    def __init__(self, key_hash: KeyHash) -> None:
+        self._key_hash = key_hash
+        self._rows: Int64s = np.zeros((ROW_COUNT, layout.ROW_COLUMN_COUNT), dtype=np.int64)
+        self._sizes = SizeCheck()
+
+    def begin(self, offset: int) -> None:
+        """See `cursor.Check`."""
+
+    def take(self, piece: Buffer, at: int, offset: int) -> tuple[Int64s, int]:
+        """See `cursor.Check`."""
+        kernel = loading.load(BATCH_KERNEL)
+        if kernel is not None:
+            count, next_at = kernel.hash_records(piece, at, offset, self._key_hash.factor, self._rows)
+            if count:
+                return self._rows[:count], next_at
+        try:
+            request = decode_dispatch(piece, at, offset)
+            topic = _topic_of_message(piece, at, request)
+        except IncompleteRecordError:
+            raise
+        except RecordCorruptedError:
+            return self._rows[:0], self._sizes.take(piece, at, offset)[1]  # damage inside a record: the next one counts
+        self._rows[0, layout.KEY_HASH] = self._key_hash.of(topic, request.unique_key)
+        self._rows[0, layout.COMMIT_LOG_OFFSET] = offset
+        return self._rows[:1], at + request.record_size_bytes
+
+
+def _topic_of_message(piece: Buffer, at: int, request: DispatchRequest) -> str:
     """The topic under which a record's unique key is looked for: that of its message, if it waits."""
     if request.topic not in WAITING_TOPICS:
         return request.topic
-    data = files.read(request.commit_log_offset, request.record_size_bytes)
-    waiting = waiting_of(request.topic, decode_record(data, commit_log_offset=request.commit_log_offset).properties)
+    record = decode_record(piece, at=at, commit_log_offset=request.commit_log_offset)
+    waiting = waiting_of(request.topic, record.properties)
     return request.topic if waiting is None else waiting.topic
-
-
-def _begin(files: MappedFileQueue, starts: FrameStarts, end_offset: int) -> int:
-    """The start of a record about TAIL_BYTES_MAX before the end.
-
-    A body may hold bytes that look like a record, so only a start that a walk from the begin of its file meets counts.
-    """
-    offset = max(files.first_offset, end_offset - TAIL_BYTES_MAX)
-    file = files.find(offset)
-    if file is None or file.first_offset == offset:
-        return offset
-    found = find_record_behind(files, offset)
-    while found is not None and found < end_offset:
-        file = files.find(found)
-        if file is not None and starts.is_start(file, found):
-            return found
-        found = find_record_behind(files, found)
-    return end_offset

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 from commitlog_svc.append.topics.light_offsets import NAME as LIGHT_POSITIONS_NAME
 from commitlog_svc.append.topics.light_offsets import LightJournal, LightOffsets
 from commitlog_svc.append.topics.queue_offsets import QueueKey
+from commitlog_svc.lookup import TailStarts
 from commitlog_svc.recovery.safe_point import Snapshot, read_durable_mark, read_snapshot, write_snapshot
 from store.derive.queue_placement import NO_UNIT_BIT
 from store.errors import DiskFullError, RecordCorruptedError, StoreCorruptedError
@@ -201,6 +202,7 @@ class RecoveredLog:
         batch_topics: topics that have an inner batch in the log, each with the commit-log offset of the last one.
         light: the next position of each light queue; nothing in a log that is only read.
         light_journal: has it on the disk; None: nothing has.
+        tail_starts: some record starts before the end.
     """
 
     end_offset: int = 0
@@ -214,6 +216,7 @@ class RecoveredLog:
     batch_topics: dict[str, int] = field(default_factory=dict)
     light: LightOffsets = field(default_factory=LightOffsets)
     light_journal: LightJournal | None = None
+    tail_starts: TailStarts = field(default_factory=TailStarts)
 
 
 def recover_log(
@@ -261,6 +264,8 @@ def recover_log(
         found.last_record = snapshot.last_record
         found.last_store_time_millis = snapshot.last_store_time_millis
         begin = snapshot.commit_log_offset
+        for offset in snapshot.tail_starts:
+            found.tail_starts.note(offset)
     else:
         skip = read_only and not was_aborted
         begin = files.files[-READ_ONLY_FILE_COUNT:][0].first_offset if files.files and skip else files.first_offset
@@ -295,6 +300,7 @@ def recover_log(
         feed = open_feed(begin)
     cursor = RecordCursor(files, begin, RunCheck(full), on_piece=pulse)
     for taken in cursor:
+        found.tail_starts.note(taken.commit_log_offset)
         note_next_offsets(taken, found.queue_offsets)
         note_batch_topics(taken, found.batch_topics)
         if not read_only:
@@ -325,6 +331,7 @@ def recover_log(
         found.last_record = ends.last_record_before(found.end_offset)
         forget_queue_offsets(incomplete, found.queue_offsets)
         forget_light_places(incomplete, found.light)
+        found.tail_starts.cut(found.end_offset)
     if found.cut_offset is not None and not read_only:
         files.truncate(found.cut_offset)
     if not read_only:
@@ -395,6 +402,7 @@ class _Checkpoint:
             self._found.queue_offsets,
             self._found.batch_topics,
             is_whole=False,
+            tail_starts=self._found.tail_starts.offsets,
         )
         changes = self._found.light.take_changes()
         try:

@@ -1,7 +1,8 @@
 """Safe points: the commit log's state in `reput/commitlog/`, with which a restart does not read the whole log.
 
     snapshot.json   an offset up to which the log was on the disk, the last record before it, the next offset of each queue,
-                    the topics in batch queues, each with the offset of its last batch, and what counts of the next file
+                    the topics in batch queues, each with the offset of its last batch, some record starts before that
+                    offset, and what counts of the next file
     light-positions.<n>   the next positions of light queues: append/topics/light_offsets.py
     durable         i64 offset | u32 CRC-32 of it     written after each flush, not flushed itself
 
@@ -36,7 +37,7 @@ class Snapshot:
     A snapshot from the middle of a recovery is not complete: it lacks queues whose records are all further on, or in files
     that were removed. `batch_topics` have an inner batch in the log, each with the commit-log offset of the last one; snapshots
     of older versions do not name them, or without their offsets. `light` has the positions in light queues; None: they are not
-    known.
+    known. `tail_starts` are those of `lookup.TailStarts`; nothing depends on there being any.
     """
 
     commit_log_offset: int
@@ -48,6 +49,7 @@ class Snapshot:
     batch_topics: Mapping[str, int] = field(default_factory=dict)
     is_whole: bool = True
     light: JournalPlace | None = None
+    tail_starts: tuple[int, ...] = ()
 
 
 def write_snapshot(fs: FileSystem, directory: Path, snapshot: Snapshot) -> None:
@@ -65,6 +67,7 @@ def write_snapshot(fs: FileSystem, directory: Path, snapshot: Snapshot) -> None:
         "batch_topics": dict(snapshot.batch_topics),
         "is_whole": snapshot.is_whole,
         "light": None if snapshot.light is None else list(snapshot.light),
+        "tail_starts": [offset for offset in snapshot.tail_starts if offset <= snapshot.commit_log_offset],
     }
     write_json_state(fs, directory / SNAPSHOT_NAME, state)
 
@@ -90,6 +93,7 @@ def read_snapshot(fs: FileSystem, directory: Path, files: MappedFileQueue) -> Sn
             _batch_topics(state, files.first_offset),
             bool(state.get("is_whole", True)),
             None if state.get("light") is None else JournalPlace(*map(int, state["light"])),
+            tuple(map(int, state.get("tail_starts", ()))),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
         return None

@@ -23,6 +23,7 @@ from commitlog_svc.append.appender import Appender
 from commitlog_svc.append.group_commit import GroupCommit
 from commitlog_svc.append.topics.light_offsets import LightJournal
 from commitlog_svc.confirm_offset import ConfirmOffset
+from commitlog_svc.lookup import TailStarts
 from commitlog_svc.recovery.recovery import RecoveredLog
 from commitlog_svc.recovery.safe_point import DurableMark, Snapshot, write_snapshot
 from commitlog_svc.reput.followers import SWITCHED_OFF, Follower, FollowerRegistry
@@ -144,6 +145,7 @@ class SafePointWriter:
         self._confirm: ConfirmOffset | None = None
         self._mark: DurableMark | None = None
         self._light_journal = LightJournal(fs, directory)
+        self._tail_starts = TailStarts()
         self.written_times: deque[tuple[int, int]] = deque()
         self.flushed_store_time_millis = 0
         self.snapshot_offset = -1
@@ -159,6 +161,7 @@ class SafePointWriter:
         """
         self._appender, self._commits, self._confirm = appender, commits, confirm
         self._light_journal = found.light_journal or self._light_journal
+        self._tail_starts = found.tail_starts
         self.snapshot_offset = found.end_offset if found.record_count == 0 else -1
         self.flushed_store_time_millis = found.last_store_time_millis
 
@@ -186,6 +189,7 @@ class SafePointWriter:
                 _refuse_lost(file)
         if self._mark is not None:
             self._mark.write(end_offset)
+        self._tail_starts.note(end_offset)  # where a request ends, the next record starts
         while self.written_times and self.written_times[0][0] <= end_offset:
             store_time_millis = self.written_times.popleft()[1]
             self.flushed_store_time_millis = max(self.flushed_store_time_millis, store_time_millis)
@@ -242,6 +246,7 @@ class SafePointWriter:
                 queue_offsets,
                 batch_topics,
                 light=self._light_journal.place,
+                tail_starts=self._tail_starts.offsets,
             )
             begin = self._clock()
             write_snapshot(self._fs, self._directory, snapshot)

@@ -3,7 +3,7 @@
 import pytest
 
 from commitlog_svc import lookup
-from commitlog_svc.lookup import FrameStarts
+from commitlog_svc.lookup import FrameStarts, TailStarts
 from tests.store.walk.logs import closed, frames_of, message, open_files
 
 FILE_BYTES = 4000
@@ -45,3 +45,20 @@ def test_what_was_found_in_a_file_is_forgotten_with_it() -> None:
     assert starts.is_start(files.files[1], FILE_BYTES)
     starts.forget(FILE_BYTES)
     assert list(starts._starts) == [FILE_BYTES]
+
+
+def test_a_walk_over_the_tail_begins_at_the_last_start_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "TAIL_STEP_BYTES", 1000)
+    monkeypatch.setattr(lookup, "TAIL_START_COUNT_MAX", 3)
+    files = open_files(LOG, LOG)
+    starts = TailStarts()
+    assert [0, FILE_BYTES, 2 * FILE_BYTES] == [starts.nearest(files, at) for at in (1, FILE_BYTES + 5, 2 * FILE_BYTES)]
+
+    for offset in (100, 1099, 1100, 4500, 5499, 5600):
+        starts.note(offset)
+
+    assert (1100, 4500, 5600) == starts.offsets  # each well behind the one before, and the newest of them
+    assert [0, 1100, 1100] == [starts.nearest(files, at) for at in (1099, 1100, 3999)]
+    assert [FILE_BYTES, 4500, 5600] == [starts.nearest(files, at) for at in (4499, 4500, 7000)]  # none of another file
+    starts.cut(5599)
+    assert (1100, 4500) == starts.offsets

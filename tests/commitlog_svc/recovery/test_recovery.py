@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from commitlog_svc import lookup
 from store.errors import StoreCorruptedError, StoreLockedError, StoreReadOnlyError, UnsupportedStoreError
 from store.format.checkpoint import DURABLE_MARK, decode_checkpoint
 from store.format.topic import decode_topic_table
@@ -79,6 +80,34 @@ def test_a_lost_snapshot_means_a_walk_to_the_same_place(tmp_path: Path) -> None:
     with open_log(root) as log:
         assert (end_offset, 100) == (log.opened.found.end_offset, log.opened.found.record_count)
         assert 50 == append(log, new_message(queue_id=1))[0].queue_offset
+
+
+@pytest.mark.parametrize("end", ["clean", "killed", "of another program"])
+def test_a_start_knows_record_starts_near_the_end_of_the_log(
+    tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "TAIL_STEP_BYTES", 1000)
+    root = tmp_path / "s"
+    with open_log(root) as log:
+        for _ in range(150):
+            append(log, new_message(bytes(100)))
+        if end == "killed":
+            log._safe_points.write()
+            append(log, *[new_message(bytes(100)) for _ in range(20)])
+            crashed = crash(root, tmp_path / "crashed")
+    if end == "killed":
+        root = crashed
+    elif end == "of another program":
+        (root / "reput" / "commitlog" / "snapshot.json").unlink()
+
+    with open_log(root) as log:
+        found = log.opened.found
+        starts = [*(offset for offset, _ in walk_frames(root)), found.end_offset]
+        assert set(starts) >= set(found.tail_starts.offsets)
+        assert len(found.tail_starts.offsets) >= 3
+        assert (
+            found.end_offset - 16_384 < found.tail_starts.offsets[-1]
+        )  # a walk with the kernel notes one for each piece
 
 
 def test_nothing_acknowledged_is_lost_by_a_kill(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from commitlog_svc import lookup
 from commitlog_svc.recovery.recovery import RequestEnds
 from store.audit.store_audit import audit_store
 from store.errors import InvalidArgumentError
@@ -223,9 +224,11 @@ def torn_store(tmp_path: Path, *, kept_count: int = 2, record_count: int = 3) ->
     return crashed, begin
 
 
-def test_an_incomplete_request_is_cut_and_the_reason_is_told(tmp_path: Path) -> None:
+def test_an_incomplete_request_is_cut_and_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookup, "TAIL_STEP_BYTES", 1)
     root, begin = torn_store(tmp_path)
     with open_log(root) as log:
+        assert {0} <= set(log.opened.found.tail_starts.offsets) <= {0, begin}  # no start of what is not there any more
         assert (begin, begin, 1) == (log.status.end_offset, log.opened.found.cut_offset, log.opened.found.record_count)
         assert "2 whole records" in log.opened.found.cut_why
         assert (0, begin) == log.opened.found.last_record

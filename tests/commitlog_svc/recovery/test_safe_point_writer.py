@@ -10,6 +10,7 @@ import pytest
 
 from commitlog_svc.append.appender import Appender
 from commitlog_svc.append.topics.light_offsets import LightOffsets
+from commitlog_svc.lookup import TailStarts
 from commitlog_svc.recovery.safe_point_writer import CheckpointFile, SafePointWriter
 from commitlog_svc.reput.followers import FollowerRegistry
 from store.files import json_state
@@ -90,7 +91,7 @@ def test_safe_points_of_many_queues_leave_time_between_them(tmp_path: Path, queu
     files.read.return_value = bytes(10)
     files.first_offset = 0
     writer = SafePointWriter(RealFileSystem(), tmp_path, files, Mock(), Event(), appender.clock)
-    found = Mock(record_count=1, last_store_time_millis=1, light_journal=None)
+    found = Mock(record_count=1, last_store_time_millis=1, light_journal=None, tail_starts=TailStarts())
     writer.begin(found, cast(Appender, appender), commits, Mock())
     times = []
     for _ in range(100):
