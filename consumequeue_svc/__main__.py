@@ -14,7 +14,7 @@ from consumequeue_svc.batch_queues import BatchQueues
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.queue_checks import QueueChecks
-from consumequeue_svc.recovery import saved_file_size_bytes
+from consumequeue_svc.recovery import saved_file_size_bytes, saved_queues
 from consumequeue_svc.servicer import ConsumeQueueServicer
 from consumequeue_svc.settings import ConsumeQueueSettings
 from consumequeue_svc.unexplained import Keeper, RecordPlace
@@ -89,7 +89,7 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
             checkpointer=CheckpointThread("consumequeue-checkpoint"),
         )
         try:
-            table.load(drop_cache=drop_cache)
+            table.load(drop_cache=drop_cache, saved=saved_queues(self._fs, self._checkpoint))
             builder.recover(
                 is_clean_store=self.is_clean_store(log),
                 log_first_offset=log.first_offset,

@@ -84,7 +84,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
             self._table.begin_replay()
             self._table.drop_cache()
             return
-        self._table.cut(log_end_offset, why_aside=UNCONFIRMED)
+        self._table.cut(log_end_offset, next_offset=found.next_offset, why_aside=UNCONFIRMED)
         self._table.tell_left_alone()
         self.progress.advance(found.next_offset)
 

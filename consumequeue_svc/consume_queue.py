@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from consumequeue_svc.queue_ext_files import NOTHING_WRITTEN, QueueExtFiles, folders_to_flush
 from consumequeue_svc.unexplained import Keeper
@@ -27,7 +28,7 @@ from store.derive.queue_placement import Buffer, PlacedUnits, Placement, QueuePl
 from store.errors import StoreRecoveringError
 from store.files.open_files import OpenFile, OpenFiles
 from store.format.derived.queue_ext import HEAD_SIZE_BYTES, bare_unit_offset, is_ext_address
-from store.format.derived.queue_unit import FILLER_SIZE_BYTES, UNIT_SIZE_BYTES, QueueUnit
+from store.format.derived.queue_unit import FILLER_SIZE_BYTES, UNIT_SIZE_BYTES, QueueUnit, decode_queue_unit
 from store.format.paths import log_file_name
 from store.readers.queue_reader import QueueExtUnits, QueueUnits, file_offsets
 
@@ -65,6 +66,22 @@ class Unflushed:
     waiting: "set[ConsumeQueue]" = field(default_factory=set)
     waiting_count: int = 0
     settle: Callable[[], None] = do_nothing
+
+
+class SavedQueue(NamedTuple):
+    """What a checkpoint says of a queue.
+
+    Attributes:
+        first_byte: the first byte that the files have room for.
+        end: the position behind the last unit.
+        crc: of the last units, see `QueueUnits.tail_crc`.
+        next_offset: where the record of the last unit ends, at most (bytes of the log).
+    """
+
+    first_byte: int
+    end: int
+    crc: int
+    next_offset: int
 
 
 class WaitingUnits(QueueUnits):
@@ -265,11 +282,15 @@ class ConsumeQueue:
             return True
         return end_byte > first_byte and not self._files.get(path).has_bytes(end_byte - first_byte)
 
-    def load(self, found_offsets: Sequence[int] | None = None) -> None:
+    def load(self, found_offsets: Sequence[int] | None = None, saved: SavedQueue | None = None) -> bool:
         """Finds out what the files hold; a file of a wrong length is brought to its full length.
 
         Args:
             found_offsets: first bytes of the files of the folder, rising, where they are known already.
+            saved: what a checkpoint says of the queue; None: it is not known.
+
+        Returns:
+            whether the files hold what the checkpoint says, and nothing behind it; then they are opened and read once.
         """
         size = self.units.file_size_bytes
         if found_offsets is None:
@@ -284,9 +305,18 @@ class ConsumeQueue:
                 self._unflushed.files.add(str(path))
                 self._damaged_offsets |= {offset}
         self._file_offsets = _shared(offsets)
-        self.units.load(offsets)
         if self.ext_files is not None:
+            self.units.load(offsets)
             self.ext_files.load()
+        elif saved is None or not (tail := self.units.load_expected(offsets, saved.end)):
+            self.units.load(offsets)
+        else:
+            self._tail_crc = saved.end, zlib.crc32(tail)
+            last = decode_queue_unit(tail, len(tail) - UNIT_SIZE_BYTES)
+            is_before = last.is_filler or last.next_offset <= saved.next_offset
+            is_whole = self.first_file_offset == saved.first_byte and self.is_whole(saved.first_byte, saved.end)
+            return is_before and self._tail_crc[1] == saved.crc and is_whole
+        return False
 
     def files_on_disk(self) -> list[Path]:
         """The files of the queue's folder, in order; names that no file of this size can have are left out."""
@@ -720,7 +750,9 @@ class ConsumeQueue:
         """Takes the CRC-32 of the first bytes of the file that is being filled; later ones are read now."""
         if self.is_open(first_byte) and self._written[0] != first_byte:
             end = self.units.written_end * UNIT_SIZE_BYTES - first_byte
-            rest = self._files.get(self.units.path_of(first_byte)).read(size_bytes, end - size_bytes)
+            rest = b""
+            if end > size_bytes:
+                rest = self._files.get(self.units.path_of(first_byte)).read(size_bytes, end - size_bytes)
             if size_bytes + len(rest) == end:
                 self._written = first_byte, end, zlib.crc32(rest, crc)
 

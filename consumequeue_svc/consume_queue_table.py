@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from consumequeue_svc.batch_queues import BatchQueues
-from consumequeue_svc.consume_queue import ConsumeQueue, Unflushed
+from consumequeue_svc.consume_queue import ConsumeQueue, SavedQueue, Unflushed
 from consumequeue_svc.light_queues import LightQueue, LightQueues
 from consumequeue_svc.time_search import UNSEEN, RisingRuns
 from consumequeue_svc.unexplained import Keeper
@@ -62,6 +62,7 @@ class ConsumeQueueTable:
         is_ours: all units were written by Reput, or compared with the log; not while a replay runs.
         left_alone: queues of a broker on the disk that are not in the table.
         unflushed: what the queues changed since the last flush began.
+        as_saved: queues that were found as a checkpoint says, from `load` until they change.
         disk: flushes many files at once; None where each is to be flushed by itself.
     """
 
@@ -99,15 +100,23 @@ class ConsumeQueueTable:
         self._hidden_at_start = frozenset(hidden)
         self._hidden_by_record: set[str] = set()
         self._refused: set[QueueId] = set()
+        self.as_saved: set[QueueId] = set()
         self.unflushed = Unflushed()
         self.disk: WholeDisk | None = None
 
-    def load(self, *, drop_cache: bool = False, topics: Collection[str] | None = None) -> None:
+    def load(
+        self,
+        *,
+        drop_cache: bool = False,
+        topics: Collection[str] | None = None,
+        saved: Mapping[QueueId, SavedQueue] = MappingProxyType({}),
+    ) -> None:
         """Opens every queue that has files.
 
         Args:
             drop_cache: drop the files from the page cache first: a flush failed before.
             topics: only queues of these.
+            saved: what a checkpoint says of queues; `recovery.resume` reads it, too, and has nothing to read of these then.
         """
         if self.disk is None:
             self.disk = WholeDisk.of(self.fs, self._root)  # before the first write: it tells what fails from now on
@@ -122,7 +131,8 @@ class ConsumeQueueTable:
             queue = self._make(topic, queue_id)
             if drop_cache:
                 drop_cached_pages(self.fs, queue.files_on_disk())
-            queue.load(offsets)
+            if queue.load(offsets, saved.get((topic, queue_id))):
+                self.as_saved.add((topic, queue_id))
             if drop_cache and queue.ext_files is not None:
                 drop_cached_pages(self.fs, queue.ext_files.paths())
             with self._lock:
@@ -340,11 +350,17 @@ class ConsumeQueueTable:
         units = queue.units.sampled_from(queue.units.end_before(log_first_offset))
         return bool(units) and all(self.keeper.is_dispatched(topic, unit) for unit in units)
 
-    def cut(self, log_end_offset: int, *, why_aside: str = "") -> None:
-        """Cuts off all units whose record ends behind this offset (bytes); `why_aside`: see ConsumeQueue.cut."""
+    def cut(self, log_end_offset: int, *, next_offset: int | None = None, why_aside: str = "") -> None:
+        """Cuts off all units whose record ends behind this offset (bytes).
+
+        Args:
+            log_end_offset: the end of the log.
+            next_offset: where the records of all units end, at most; None: it is not known.
+            why_aside: see ConsumeQueue.cut.
+        """
         self.batches.cut(log_end_offset)
         self.light.cut(log_end_offset)
-        for queue in self._all():
+        for queue in self._all() if next_offset is None or next_offset > log_end_offset else ():
             if queue.units.next_log_offset() > log_end_offset:
                 queue.cut(queue.units.end_within(log_end_offset), why_aside=why_aside)
         self.drop_empty()

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from consumequeue_svc.batch_queues import batch_topics
-from consumequeue_svc.consume_queue import ConsumeQueue
+from consumequeue_svc.consume_queue import ConsumeQueue, SavedQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable, QueueId
 from consumequeue_svc.time_search import UNSEEN, RisingRun, runs_of_state
 from store.derive.dispatch import LastRecord
@@ -70,6 +70,20 @@ def saved_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int | None:
     """The size of queue files at the last checkpoint; None if there is no checkpoint."""
     size = (read_json_state(fs, checkpoint) or {}).get("file_size_bytes")
     return size if isinstance(size, int) else None
+
+
+def saved_queues(fs: FileSystem, checkpoint: Path) -> dict[QueueId, SavedQueue]:
+    """What the last checkpoint says of each queue; nothing when there is none, or it is damaged: `resume` judges it."""
+    state = read_json_state(fs, checkpoint) or {"next_offset": 0, "queues": {}}
+    try:
+        next_offset = int(state["next_offset"])
+        return {
+            (str(topic), int(queue_id)): SavedQueue(int(first), int(end), int(crc), next_offset)
+            for topic, queues in state["queues"].items()
+            for queue_id, first, end, crc in queues
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
 
 
 def saved_ext_file_size_bytes(fs: FileSystem, checkpoint: Path) -> int:
@@ -203,6 +217,7 @@ def resume(
     """
     state = read_json_state(fs, checkpoint)
     found = _resume_own(state, table, log_first_offset) if state is not None else None
+    table.as_saved.clear()
     if state is not None and (found is None or found.is_replay):
         _note_own(state, table)
     if found is not None:
@@ -305,6 +320,8 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable, log_first_offse
         return _resume_replay(found, saved, ext_firsts, present)
     for queue_id, (first, end, crc) in saved.items():
         queue = present.get(queue_id)
+        if queue is not None and queue_id in table.as_saved:
+            continue
         if queue is None or not queue.is_whole(first, end, ext_firsts.get(queue_id, -1)) or queue.units.end < end:
             return None
         if queue.units.end != end and is_clean:
@@ -333,9 +350,10 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable, log_first_offse
     for queue_id, queue in present.items():
         first, end, _ = saved.get(queue_id, (0, 0, 0))
         # What we wrote since the checkpoint is of records behind it, and is written again from there.
-        is_older = end < queue.units.end and queue.units.unit(end).commit_log_offset < found.next_offset
-        queue.cut(end, why_aside=OLDER if is_older else "")
-        queue.drop_before(first, ext_firsts.get(queue_id, -1))
+        if not is_clean or queue_id not in table.as_saved:
+            is_older = end < queue.units.end and queue.units.unit(end).commit_log_offset < found.next_offset
+            queue.cut(end, why_aside=OLDER if is_older else "")
+            queue.drop_before(first, ext_firsts.get(queue_id, -1))
         if queue_id in written:
             first_byte, crc = written[queue_id]
             queue.learn(first_byte, end * UNIT_SIZE_BYTES - first_byte, crc)

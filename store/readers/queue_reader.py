@@ -80,7 +80,12 @@ def detect_queue_file_size(fs: FileSystem, root: Path, preferred: int | None = N
 
 
 def _listdir(fs: FileSystem, directory: PathLike) -> list[str]:
-    return fs.listdir(directory) if fs.is_dir(directory) else []
+    try:
+        return fs.listdir(directory)
+    except OSError:
+        if fs.is_dir(directory):
+            raise
+        return []
 
 
 def file_offsets(fs: FileSystem, directory: PathLike) -> list[int]:
@@ -167,6 +172,34 @@ class QueueUnits:
             if count > 0:
                 self.end = offset // UNIT_SIZE_BYTES + count
                 break
+
+    def load_expected(self, offsets: Sequence[int], end: int) -> bytes:
+        """Finds the same with one read, if the queue ends where it is expected.
+
+        Args:
+            offsets: first bytes of the files, rising.
+            end: where it ended when it was seen last.
+
+        Returns:
+            the last units before `end`, see `tail_crc`; nothing when it does not end there, and then nothing has changed.
+        """
+        end_byte, begin = end * UNIT_SIZE_BYTES, self._tail_begin(end)
+        if not offsets or not offsets[-1] < end_byte <= offsets[-1] + self.file_size_bytes:
+            return b""
+        size_bytes = end_byte - begin * UNIT_SIZE_BYTES
+        try:
+            file = self.files.get(self.name_of(offsets[-1]))
+        except FileNotFoundError:
+            return b""
+        data = file.read(begin * UNIT_SIZE_BYTES - offsets[-1], size_bytes + UNIT_SIZE_BYTES)
+        behind = data[size_bytes:].ljust(UNIT_SIZE_BYTES, b"\0")
+        if len(data) < size_bytes or decode_queue_unit(data, size_bytes - UNIT_SIZE_BYTES).is_empty:
+            return b""
+        if end_byte < offsets[-1] + self.file_size_bytes and not decode_queue_unit(behind).is_empty:
+            return b""
+        self._first_real = self._min_of = None
+        self.begin, self.end = offsets[0] // UNIT_SIZE_BYTES, end
+        return data[:size_bytes]
 
     def read_bytes(self, begin: int, end: int) -> bytes:
         """The bytes of the units [begin, end); zeros where a file is missing or too short."""
@@ -265,9 +298,11 @@ class QueueUnits:
 
     def tail_crc(self, end: int) -> int:
         """CRC-32 over the last TAIL_UNIT_COUNT units before `end`, only those in the last file: older ones may expire."""
+        return zlib.crc32(self.read_bytes(self._tail_begin(end), end)) if end > 0 else 0
+
+    def _tail_begin(self, end: int) -> int:
         per_file = self.file_size_bytes // UNIT_SIZE_BYTES
-        begin = max((end - 1) // per_file * per_file, end - TAIL_UNIT_COUNT)
-        return zlib.crc32(self.read_bytes(begin, end)) if end > 0 else 0
+        return max((end - 1) // per_file * per_file, end - TAIL_UNIT_COUNT)
 
     def next_log_offset(self) -> int:
         """The first byte of the log behind the queue's last record; 0 for an empty queue."""

@@ -3,11 +3,14 @@
 import json
 import random
 import shutil
+from collections import Counter
 
 import pytest
 
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.recovery import saved_queues
+from store.files import open_files
 from store.files.file_system import RealFileSystem
 from store.files.overlay_file_system import OverlayFileSystem
 from tests.support.dispatches import feed, file_bytes, make_request, requests_of
@@ -27,8 +30,8 @@ class Clock:
 
 def open_builder(root, log_end, *, fs=None, clock=None, is_clean_store=True, log_first=0):
     table = ConsumeQueueTable(root, fs or RealFileSystem(), FILE_SIZE)
-    table.load()
     checkpoint = root / "reput/consumequeue/checkpoint.json"
+    table.load(saved=saved_queues(table.fs, checkpoint))
     builder = ConsumeQueueBuilder(table, checkpoint, clock=clock or Clock())
     builder.recover(is_clean_store=is_clean_store, log_first_offset=log_first, log_end_offset=log_end)
     return builder
@@ -67,6 +70,103 @@ def test_a_clean_stop_goes_on_where_it_was(tmp_path, requests, expected):
     builder.stop()
 
     assert file_bytes(tmp_path / "consumequeue") == expected
+
+
+class OpenCounts(RealFileSystem):
+    """Counts how often each queue file is opened."""
+
+    def __init__(self):
+        self.counts = Counter()
+
+    def open(self, path, *args):
+        self.counts[str(path)] += "/reput/" not in str(path)
+        return super().open(path, *args)
+
+
+def test_a_start_after_a_clean_stop_opens_the_last_file_of_each_queue_once(tmp_path, requests, monkeypatch):
+    monkeypatch.setattr(open_files, "OPEN_FILE_COUNT_MAX", 8)  # a second look would open it again
+    end = requests[-1].next_offset
+    builder = open_builder(tmp_path, end)
+    follow(builder, requests)
+    builder.stop()
+    before = file_bytes(tmp_path / "consumequeue")
+    fs = OpenCounts()
+
+    builder = open_builder(tmp_path, end, fs=fs)
+
+    folders = {path.parent for path in (tmp_path / "consumequeue").rglob("0???*") if path.is_file()}
+    opened = {path: count for path, count in fs.counts.items() if count}
+    assert opened == {str(max(folder.iterdir())): 1 for folder in folders}
+    assert (builder.progress.next_offset, builder.is_replay) == (end, False)
+    assert file_bytes(tmp_path / "consumequeue") == before
+
+
+def change_units(path, change):
+    data = bytearray(path.read_bytes())
+    change(data, -(-len(data.rstrip(b"\0")) // 20) * 20)
+    path.write_bytes(data[:FILE_SIZE])
+
+
+def append_a_unit(path):
+    def change(data, end):
+        data[end : end + 20] = data[:20]
+
+    change_units(path, change)
+
+
+def change_a_unit_of_the_end(path):
+    def change(data, end):
+        data[end - 13] ^= 1  # of its record's offset
+
+    change_units(path, change)
+
+
+def end_a_unit_earlier(path):
+    def change(data, end):
+        data[end - 20 : end] = bytes(20)
+
+    change_units(path, change)
+
+
+def add_a_file_behind(path):
+    path.with_name(f"{int(path.name) + FILE_SIZE:020d}").write_bytes(bytes(FILE_SIZE))
+
+
+def lose_the_first_file(path):
+    min(path.parent.iterdir()).unlink()
+
+
+def cut_the_first_file_short(path):
+    first = min(path.parent.iterdir())
+    first.write_bytes(first.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        append_a_unit,
+        change_a_unit_of_the_end,
+        end_a_unit_earlier,
+        add_a_file_behind,
+        lose_the_first_file,
+        cut_the_first_file_short,
+    ],
+)
+def test_a_queue_that_is_not_as_the_checkpoint_says_is_looked_at_in_full(tmp_path, requests, change):
+    builder = open_builder(tmp_path, requests[-1].next_offset)
+    follow(builder, requests)
+    builder.stop()
+    checkpoint = tmp_path / "reput/consumequeue/checkpoint.json"
+    saved = saved_queues(RealFileSystem(), checkpoint)
+    change(max((tmp_path / "consumequeue/b_order/0").iterdir()))
+    table, plain = (ConsumeQueueTable(tmp_path, RealFileSystem(), FILE_SIZE) for _ in range(2))
+
+    table.load(saved=saved)
+    plain.load()
+
+    assert saved.keys() - table.as_saved == {("b_order", 0)}
+    ends = [{key: (queue.units.begin, queue.units.end) for key, queue in each.items()} for each in (table, plain)]
+    assert ends[0] == ends[1]
 
 
 @pytest.mark.parametrize("seed", range(6))

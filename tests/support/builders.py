@@ -5,6 +5,7 @@ from pathlib import Path
 
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.recovery import saved_queues
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from services.following.following_builder import Checkpointer, FollowingBuilder
@@ -43,8 +44,8 @@ def open_queues(
 ) -> ConsumeQueueBuilder:
     """A recovered queue builder that has begun."""
     table = ConsumeQueueTable(root, fs or RealFileSystem(), QUEUE_FILE_SIZE, ext_file_size_bytes=ext_file_size_bytes)
-    table.load()
     checkpoint = root / "reput/consumequeue/checkpoint.json"
+    table.load(saved=saved_queues(table.fs, checkpoint))
     builder = ConsumeQueueBuilder(table, checkpoint, checkpointer=checkpointer, clock=clock or Clock())
     builder.recover(
         is_clean_store=is_clean_store,

@@ -31,6 +31,7 @@ from commitlog_svc.retention.retention_state import AgeClock
 from commitlog_svc.settings import CommitLogSettings
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
+from consumequeue_svc.recovery import saved_queues
 from index_svc.builder import IndexBuilder
 from index_svc.index_file_set import IndexFileSet
 from reput.message.v1.message_pb2 import NewMessage
@@ -153,8 +154,8 @@ class Builders:
 
         def open_queues() -> ConsumeQueueBuilder:
             table = ConsumeQueueTable(root, fs, QUEUE_FILE_BYTES)
-            table.load()
             path = Path(own_state_dir(state, "consumequeue")) / "checkpoint.json"
+            table.load(saved=saved_queues(fs, path))
             builder = ConsumeQueueBuilder(table, path, clock=clock, on_flushed=self._reporter("consumequeue"))
             builder.recover(is_clean_store=is_clean_store, log_first_offset=first, log_end_offset=end)
             builder.begin()

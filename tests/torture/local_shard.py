@@ -14,7 +14,7 @@ from commitlog_svc.settings import CommitLogSettings
 from consumequeue_svc import time_search
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
-from consumequeue_svc.recovery import saved_file_size_bytes
+from consumequeue_svc.recovery import saved_file_size_bytes, saved_queues
 from gateway.ports.deadline import Deadline
 from gateway.ports.shard import LIST_TOPICS, STATUSES, BuildProgress, Built, Shard, StatusRow
 from gateway.ports.time_window import TimeWindow
@@ -105,7 +105,7 @@ class LocalShard:
         saved_size = saved_file_size_bytes(self.fs, queues_checkpoint)
         size = detect_queue_file_size(self.fs, root, saved_size) or self._queue_file_size_bytes
         self.table = ConsumeQueueTable(root, self.fs, size)
-        self.table.load()
+        self.table.load(saved=saved_queues(self.fs, queues_checkpoint))
         self.queues = ConsumeQueueBuilder(self.table, queues_checkpoint, clock=self.seconds)
         self.queues.recover(is_clean_store=is_clean_store, log_first_offset=first, log_end_offset=end)
         index_checkpoint = Path(own_state_dir(str(root), "index")) / "checkpoint.json"
