@@ -2,9 +2,12 @@
 
 One thread for each name server, because they do not know one another, and one that does not answer must not hold up another:
 
-    not leading ──▶ connected, all topics sent ──▶ every 30 s all topics; a topic that changed at once
+    not leading ──▶ connected, all topics sent ──▶ every 30 s all topics (*); a topic that changed at once
          ▲                     │ it refused, broke off, or did not answer in time
          └──── waits ◀─────────┘ 0.1 s, then twice as long each time, up to 30 s
+
+(*) of many topics their version, which the name server compares with its own, and all topics now and then. What changes many
+topics at once is told at once, and again when a pause is over that is in proportion to the time that it took.
 
 A door registers once DNS knows its name and it listens, looked at each 0.5 s: consumers would get queues that they cannot pull
 from.
@@ -31,7 +34,7 @@ import structlog
 from services.rocketmq.address import NameServer, parse_nameserver
 from services.rocketmq.codes import RequestCode
 from services.rocketmq.command import OK, Command, FrameError, FrameReader, encode
-from services.rocketmq.registration import encode_registration
+from services.rocketmq.registration import encode_registration, encode_version_question
 from services.rocketmq.remoting import connect
 from services.settings.certificates import client_context
 from store.errors import InvalidArgumentError
@@ -59,6 +62,11 @@ CLOSE_SECONDS_MAX = (
 TAKEN_SECONDS_MAX = 1.0
 # More topics than these that changed together are sent with all the others.
 SINGLE_TOPIC_COUNT_MAX = 16
+# Behind that, so many times as long as it took no others are sent with all: a program that makes topics one after the other
+# would have all of them sent for each.
+ALL_PAUSE_FACTOR, ALL_PAUSE_SECONDS_MAX = 9.0, 5.0
+# Of more topics, only each so many times all are sent without a change: for what a name server has lost.
+TOPIC_COUNT_FEW, REFRESH_COUNT = 1_000, 20
 ANSWER_BYTES_MAX = 1 << 20  # the key-value table of ORDER_TOPIC_CONFIG
 READ_BYTES = 64 << 10
 # Of one look at the connection: a name server that sends without a pause keeps its thread no longer. It is looked at again.
@@ -194,6 +202,9 @@ class _Registration:
         self._nothing_yet: tuple[type[OSError], ...] = (BlockingIOError,)  # what the connection says without data
         self._reader = FrameReader(ANSWER_BYTES_MAX)
         self._told: Mapping[str, TopicConfig] = {}  # what the name server knows, over this connection
+        self._told_version: DataVersion | None = None  # of these; None: not all of them were sent
+        self._refresh_count = 0  # since all were sent
+        self._next_all = clock()  # when changes may be sent with all the others
         self._problem = ""
         self._failure_count = 0  # since the last success
         self._turns = threading.Condition()
@@ -242,41 +253,64 @@ class _Registration:
                     next_whole = self._clock()
                 number = self._asked_number  # before the topics
                 topics = self._topics()
+                is_told = True
                 if self._clock() >= next_whole:
-                    self._tell_all(topics)
+                    self._refresh(topics)
                     next_whole = self._clock() + REGISTER_SECONDS
                 else:
-                    self._tell_changes(topics)
+                    is_told = self._tell_changes(topics)
             except Exception as error:  # whatever a name server or a disk does: the next try may find it in order
                 self._failed(error)
                 self._wait_to_retry(retry_seconds)
                 retry_seconds = min(2 * retry_seconds, RETRY_SECONDS_MAX)
                 continue
-            self._succeeded(len(topics.by_name), number)
+            self._succeeded(len(topics.by_name), number if is_told else self._told_number)
             retry_seconds = RETRY_SECONDS_MIN
-            if not self._wait(max(0.0, next_whole - self._clock())):
+            next_at = next_whole if is_told else min(next_whole, self._next_all)
+            if not self._wait(max(0.0, next_at - self._clock())):
                 self._failed(ConnectionError("the connection ended"))
                 self._wait_to_retry(AGAIN_SECONDS)
         self._leave()
 
     # --- what is said
 
-    def _tell_all(self, topics: Topics) -> None:
-        self._register(topics.version, topics.by_name)
-        self._told = topics.by_name
+    def _refresh(self, topics: Topics) -> None:
+        """Stay registered, with all topics."""
+        self._refresh_count += 1
+        is_known = self._told_version == topics.version and self._refresh_count < REFRESH_COUNT
+        if len(topics.by_name) > TOPIC_COUNT_FEW and is_known:
+            fields, body = encode_version_question(self._fields, topics.version)
+            answer = self._ask(Command(RequestCode.QUERY_DATA_VERSION, fields, body), ANSWER_SECONDS_MAX)
+            if answer.code == OK and answer.fields.get("changed") == "false":
+                return
+        self._tell_all(topics)
 
-    def _tell_changes(self, topics: Topics) -> None:
+    def _tell_all(self, topics: Topics) -> None:
+        begin = self._clock()
+        self._register(topics.version, topics.by_name)
+        now = self._clock()
+        self._next_all = now + min(ALL_PAUSE_FACTOR * (now - begin), ALL_PAUSE_SECONDS_MAX)
+        self._told, self._told_version, self._refresh_count = topics.by_name, topics.version, 0
+
+    def _tell_changes(self, topics: Topics) -> bool:
+        """Tell what has changed; False, and nothing is told, when it is too much so soon."""
         told = self._told
         changed = {
             name: row for name, row in topics.by_name.items() if told.get(name) is not row and told.get(name) != row
         }
         if len(changed) > SINGLE_TOPIC_COUNT_MAX:
-            self._register(topics.version, topics.by_name)
-        else:
-            # One by one: RocketMQ may be set to take a table of several topics for all of them.
-            for name, row in changed.items():
-                self._register(topics.version, {name: row})
+            if self._clock() < self._next_all:
+                return False
+            self._tell_all(topics)
+            return True
+        # One by one: RocketMQ may be set to take a table of several topics for all of them.
+        for name, row in changed.items():
+            self._register(topics.version, {name: row})
         self._told = topics.by_name
+        if changed:
+            has_all = len(topics.by_name) == len(told) + sum(name not in told for name in changed)  # none was deleted
+            self._told_version = topics.version if has_all else None
+        return True
 
     def _register(self, version: DataVersion, topics: Mapping[str, TopicConfig]) -> None:
         fields, body = encode_registration(self._fields, version, topics.values())
@@ -308,7 +342,8 @@ class _Registration:
             self._nothing_yet = (BlockingIOError, SSLWantReadError)
         self._connection = connection
         self._reader = FrameReader(ANSWER_BYTES_MAX)
-        self._told = {}
+        self._told, self._told_version = {}, None
+        self._next_all = self._clock()
 
     def _disconnect(self) -> None:
         with self._turns:

@@ -40,6 +40,8 @@ _I32_MAX, _I64_MAX = (1 << 31) - 1, (1 << 63) - 1
 HEARTBEAT_TIMEOUT_MILLIS = 120_000
 # A longer body is deflated: a frame has no room for that of a hundred thousand topics.
 PLAIN_BYTES_MAX = 4 << 20
+# Of a topic in the plain body; that of many topics is not made to be measured.
+ROW_BYTES_MIN = 140
 _SIZE = struct.Struct(">i")
 
 
@@ -52,6 +54,14 @@ def version_of(document: object) -> DataVersion:
     if not isinstance(document, dict):
         raise _unreadable("dataVersion is no JSON object")
     return DataVersion(*(_number(document, name) for name in ("stateVersion", "timestamp", "counter")))
+
+
+def encode_version_question(fields: Mapping[str, str], version: DataVersion) -> tuple[dict[str, str], bytes]:
+    """Fields and body of QUERY_DATA_VERSION: whether a name server has a broker's topics of this version.
+
+    The answer has `changed=false` if it has; the broker then counts as registered anew (`queryBrokerTopicConfig`).
+    """
+    return {name: value for name, value in fields.items() if name != "haServerAddr"}, encode_version(version)
 
 
 def decode_version(data: bytes) -> DataVersion:
@@ -151,12 +161,15 @@ def encode_registration(
         topics: all of them, or one that has changed.
     """
     rows = list(topics)
-    wrapper = {
-        "dataVersion": _version_document(version),
-        "topicConfigTable": {row.topic: topic_row(row) for row in rows},
-    }
-    body = dump_bytes({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
-    is_compressed = len(body) > PLAIN_BYTES_MAX
+    is_compressed = len(rows) * ROW_BYTES_MIN > PLAIN_BYTES_MAX
+    body = b""
+    if not is_compressed:
+        wrapper = {
+            "dataVersion": _version_document(version),
+            "topicConfigTable": {row.topic: topic_row(row) for row in rows},
+        }
+        body = dump_bytes({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
+        is_compressed = len(body) > PLAIN_BYTES_MAX
     if is_compressed:
         body = _deflated(version, rows)
     crc = str(zlib.crc32(body) & 0x7FFF_FFFF)

@@ -5,6 +5,7 @@ import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -114,10 +115,14 @@ def fake() -> Iterator[Callable[..., FakeNameServer]]:
 
 @contextlib.contextmanager
 def registered(
-    shard: Shard, *addresses: NameServer, fields: Mapping[str, str] = FIELDS, ca: Path | None = None
+    shard: Shard,
+    *addresses: NameServer,
+    fields: Mapping[str, str] = FIELDS,
+    ca: Path | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[NameServers]:
     nameservers = NameServers(
-        addresses, fields, shard.topics, lambda: shard.leads, tls_context=partial(client_context, ca)
+        addresses, fields, shard.topics, lambda: shard.leads, clock, tls_context=partial(client_context, ca)
     )
     nameservers.start()
     try:
@@ -184,6 +189,57 @@ def test_all_topics_are_told_again_in_time(
     with registered(shard, one.address):
         wait_until(lambda: len(one.topics()) > 3, "further registrations")
     assert set(map(frozenset, one.topics())) == {frozenset({"t", "u"})}
+
+
+@pytest.mark.parametrize(
+    ("changed", "codes"), [("false", [103, 322, 322, 103, 322]), ("true", [103, 322, 103, 322, 103])]
+)
+def test_of_many_topics_a_name_server_is_told_the_version_and_now_and_then_all(
+    fake: Callable[..., FakeNameServer], monkeypatch: pytest.MonkeyPatch, changed: str, codes: list[int]
+) -> None:
+    for name, value in (("REGISTER_SECONDS", 0.05), ("TOPIC_COUNT_FEW", 1), ("REFRESH_COUNT", 3)):
+        monkeypatch.setattr(commitlog_svc.nameservers, name, value)
+    one, shard = fake(), Shard("t", "u")
+    one.fields = {"changed": changed}
+    with registered(shard, one.address):
+        wait_until(lambda: len(one.told) >= 5, "further registrations")
+    assert [code for code, _ in one.told[:5]] == codes
+
+
+def test_after_a_deletion_all_of_many_topics_are_told(
+    fake: Callable[..., FakeNameServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("REGISTER_SECONDS", 0.2), ("TOPIC_COUNT_FEW", 1)):
+        monkeypatch.setattr(commitlog_svc.nameservers, name, value)
+    one, shard = fake(), Shard("t", "u", "v")
+    one.fields = {"changed": "false"}
+    with registered(shard, one.address) as nameservers:
+        wait_until(lambda: one.topics() == [{"t", "u", "v"}], "the registration")
+        shard.rows = {name: row for name, row in shard.rows.items() if name != "v"}
+        shard.put("w")
+        nameservers.topics_changed()
+        wait_until(lambda: {"t", "u", "w"} in one.topics(), "all that there are")
+
+
+def test_all_topics_are_not_told_for_each_of_many_changes(fake: Callable[..., FakeNameServer]) -> None:
+    one, shard = fake(), Shard("t")
+    seconds = [0.0]
+
+    def on_command(connection: Connection, command: Command, take: Callable[..., None] = one.on_command) -> None:
+        seconds[0] += 0.5  # what a registration takes
+        take(connection, command)
+
+    one.on_command = on_command  # type: ignore[method-assign]
+    with registered(shard, one.address, clock=lambda: seconds[0]) as nameservers:
+        wait_until(lambda: all(nameservers.registered().values()), "the registration")
+        shard.put(*(f"u{number}" for number in range(17)))
+        assert not nameservers.wait_until_taken(0.05)
+        assert one.topics() == [{"t"}]
+        seconds[0] += 4.4
+        assert not nameservers.wait_until_taken(0.05)
+        seconds[0] += 0.2
+        assert nameservers.wait_until_taken(10)
+        assert one.topics() == [{"t"}, set(shard.rows)]
 
 
 def test_a_name_server_that_comes_back_empty_is_told_everything_again(fake: Callable[..., FakeNameServer]) -> None:

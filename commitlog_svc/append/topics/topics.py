@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -44,10 +45,13 @@ from store.format.topic import (
     UnreadableRow,
     decode_data_version,
     decode_deleted_topics,
+    decode_topic_members,
     decode_topic_rows,
-    encode_topic_table,
+    dump_topic_table,
     is_system_topic,
+    next_topic_members,
     validate_topic,
+    version_of_members,
 )
 
 PERMS = (PERM_WRITE, PERM_READ, PERM_READ | PERM_WRITE)
@@ -163,6 +167,10 @@ class TopicTable:
         self._version = clock_millis() << 20
         self._data_version: DataVersion | None = None  # of the file; None: it is to be read
         self._use_count = 0
+        self._written: tuple[int, Mapping[str, Any]] = (
+            0,
+            {},
+        )  # hash of the file that was written last, its members without rows
         self._queue_counts_seen: dict[str, int] = {}
         self.file_problem = ""
         self.on_written: list[Callable[[], object]] = []
@@ -428,13 +436,14 @@ class TopicTable:
     ) -> None:
         deleted = self._deleted if deleted is None else deleted
         rows = TopicRows(table, self._unreadable if unreadable is None else unreadable)
-        previous = self._read().content
-        encoded = encode_topic_table(
-            table, previous, rows.unreadable, time_millis=self._clock_millis(), deleted=deleted
-        )
+        previous = self._read().content or b"{}"
+        before = self._written[1] if hash(previous) == self._written[0] else decode_topic_members(previous)
+        members = next_topic_members(before, self._clock_millis(), deleted)
+        encoded = dump_topic_table(members, table, rows.unreadable)
         self._check.trust(encoded, self._path.name)
         replace_config_file(self._fs, self._path, encoded, self._check)
-        self._use(rows, deleted)
+        self._written = hash(encoded), members
+        self._use(rows, deleted, version_of_members(members))
         for each in self.on_written:
             each()
 
@@ -443,7 +452,7 @@ class TopicTable:
         if problem := self._row_problem_of(topic):
             raise TopicExistsError(problem, topic=topic)
 
-    def _use(self, rows: TopicRows, deleted: dict[str, int]) -> None:
+    def _use(self, rows: TopicRows, deleted: dict[str, int], version: DataVersion | None = None) -> None:
         is_other = rows.topics != self._topics or deleted != self._deleted
         fresh = [name for name in rows.unreadable if self._unreadable.get(name) != rows.unreadable[name]]
         for name in fresh[:ROWS_TOLD_MAX]:
@@ -457,7 +466,7 @@ class TopicTable:
         self._unreadable = rows.unreadable
         self._topics = rows.topics
         self._deleted = deleted
-        self._data_version = None
+        self._data_version = version
         self._use_count += 1
         self._version += is_other  # after the table: who reads the version first never misses what is newer
 

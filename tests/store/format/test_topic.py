@@ -8,18 +8,22 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from store.errors import InvalidMessageError, StoreCorruptedError
 from store.format.topic import (
     LIGHT_QUEUE_NAME_BYTES_MAX,
     DataVersion,
     TopicConfig,
+    UnreadableRow,
     can_be_light_queue,
     dead_letter_topic_of,
     decode_data_version,
     decode_deleted_topics,
     decode_topic_rows,
     decode_topic_table,
+    dump_topic_table,
     encode_topic_table,
     has_light_units,
     is_system_group,
@@ -29,6 +33,7 @@ from store.format.topic import (
     lite_queue_name,
     lite_topic_of,
     name_matcher,
+    next_topic_members,
     popped_topic_of,
     pull_retry_topic_of,
     reply_topic_of,
@@ -110,6 +115,47 @@ def test_first_table_has_a_version() -> None:
         "topicName": "t", "topicSysFlag": 0, "writeQueueNums": 8,
     }  # fmt: skip
     assert {"t": expected} == document["topicConfigTable"]
+
+
+_texts = st.text(st.characters(exclude_categories=("Cs",)) | st.sampled_from('"\\\n\t{}:,'), max_size=8)
+_configs = st.builds(
+    TopicConfig,
+    st.sampled_from(["t", "u", 'topicName":""', "订单", 'a\nb"c']),
+    st.sampled_from([4, 8]),
+    st.sampled_from([4, 8]),
+    order=st.booleans(),
+    topic_filter_type=_texts,
+    attributes=st.dictionaries(_texts, _texts, max_size=2),
+    other=st.just({}) | st.dictionaries(_texts, st.lists(_texts, max_size=2), max_size=2),
+)
+
+
+@given(
+    st.dictionaries(_texts, st.recursive(_texts, lambda each: st.dictionaries(_texts, each, max_size=2)), max_size=2),
+    st.lists(_configs, max_size=5),
+    st.dictionaries(_texts, _texts | st.lists(st.integers()), max_size=2),
+    st.booleans(),
+)
+def test_rows_are_laid_out_as_the_members_around_them(
+    members: dict[str, object], configs: list[TopicConfig], unreadable: dict[str, object], with_other_names: bool
+) -> None:
+    document = next_topic_members({**members, "nested": {"topicConfigTable": {}}}, 7, None)
+    topics = {config.topic + "x" * with_other_names: config for config in configs}
+    rows = {name: UnreadableRow(value, "") for name, value in unreadable.items()}
+    names = {
+        "topicName": "topic", "readQueueNums": "read_queue_count", "writeQueueNums": "write_queue_count", "perm": "perm",
+        "topicFilterType": "topic_filter_type", "topicSysFlag": "topic_sys_flag", "order": "order", "attributes": "attributes",
+    }  # fmt: skip
+    table: dict[str, object] = {
+        name: dict(sorted({**config.other, **{key: getattr(config, each) for key, each in names.items()}}.items()))
+        for name, config in topics.items()
+    }
+    table |= {name: value for name, value in unreadable.items() if name not in topics}
+
+    expected = json.dumps(
+        {**document, "topicConfigTable": table}, indent="\t", separators=(",", ":"), ensure_ascii=False
+    )
+    assert expected.encode() == dump_topic_table(document, topics, rows)
 
 
 def test_unknown_fields_survive_a_rewrite() -> None:
