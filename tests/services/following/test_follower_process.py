@@ -350,7 +350,8 @@ def test_a_builder_with_files_waits_for_a_recovery_to_end(start, kind):
 
     log.checked_offset = None
     second.wait_until_built()
-    assert log.asked == [False]
+    # Once to follow it, and once more for the store times of an index file whose summary the first had no time to make.
+    assert set(log.asked) == {False}
 
 
 @pytest.mark.parametrize("kind", KINDS)
