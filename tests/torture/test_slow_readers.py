@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from typing import Any
 
 import grpc
 import pytest
@@ -34,6 +35,8 @@ DOWNLOADS_BYTES_MAX = DOWNLOAD_COUNT_MAX * 3 * (4 << 20)
 PLACE_COUNT = TAIL_COUNT_MAX * ADDRESS_FACTOR // (ADDRESS_FACTOR + 1)
 # The promise is 1 s on a quiet machine. A caller that is held up by silent ones waits until they are ended.
 LAG_SECONDS_MAX = 0.9 * ANSWER_SECONDS_MAX
+# Of one download: each takes a second of a gateway that has no time.
+REFUSALS_MAX = 60
 SMALL_FILES = {
     "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(16 << 20),
     "REPUT_INDEX_HASH_SLOT_COUNT": "500",
@@ -240,12 +243,12 @@ class Callers:
 
     def __init__(self, address: str, count: int) -> None:
         self._channels = [grpc.insecure_channel(address, options=OWN_CONNECTION) for _ in range(count)]
+        self.stubs = [gateway_grpc.GatewayServiceStub(channel) for channel in self._channels]
         self._calls: list[grpc.Call] = []
 
     def start(self, method: str, new_request: Callable[[], object]) -> list[grpc.Call]:
         """Each calls a method."""
-        stubs = [gateway_grpc.GatewayServiceStub(channel) for channel in self._channels]
-        self._calls = [getattr(stub, method)(new_request()) for stub in stubs]
+        self._calls = [getattr(stub, method)(new_request()) for stub in self.stubs]
         return self._calls
 
     def close(self) -> None:
@@ -255,10 +258,21 @@ class Callers:
             channel.close()
 
 
-def read_all(calls: list[grpc.Call], take: Callable[[grpc.Call], object]) -> None:
+def read_all(calls: list[Any], take: Callable[[Any], object]) -> None:
     """Every caller takes its answers at the same time."""
     with futures.ThreadPoolExecutor(len(calls)) as pool:
         list(pool.map(take, calls))
+
+
+def downloaded_bytes(stub: gateway_grpc.GatewayServiceStub, request: gateway_pb.DownloadBodyRequest) -> int:
+    """The size of a body. A busy gateway that has not read a request after a second refuses it: it is sent again."""
+    for _ in range(REFUSALS_MAX):
+        try:
+            return sum(len(part.chunk) for part in stub.DownloadBody(request))
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise
+    raise AssertionError(f"refused {REFUSALS_MAX} times")
 
 
 def answer_seconds(stack: Stack, seconds: float) -> float:
@@ -325,8 +339,7 @@ def test_downloads_that_nobody_takes_cost_little_and_hold_nobody_up(tmp_path: pa
         memory = Memory(*pids)
         callers = Callers(stack.addresses["gateway"], download_count)
         sizes = []
-        calls = callers.start("DownloadBody", lambda: request)
-        read_all(calls, lambda call: sizes.append(sum(len(part.chunk) for part in call)))
+        read_all(callers.stubs, lambda stub: sizes.append(downloaded_bytes(stub, request)))
         assert sizes == [len(body)] * download_count
         awake_bytes = memory.growth_bytes()
         asleep = Memory(*pids)
