@@ -215,7 +215,8 @@ def is_healthy_within_a_second(server):
 
 
 def test_a_newcomer_gets_the_place_of_the_reader_that_sleeps_longest(monkeypatch):
-    monkeypatch.setattr(lane_module, "EVICT_SECONDS", 0.05)
+    # On a busy machine the reader that is awake, too, may wait for a tenth of a second.
+    monkeypatch.setattr(lane_module, "EVICT_SECONDS", 1.0)
     monkeypatch.setattr(lanes_module, "TAIL_COUNT_MAX", 16)
     place_count = 8  # of a client that is alone
 
