@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks import report
-from benchmarks.figures import OURS, THEIRS
+from benchmarks.figures import ECHO, OURS, THEIRS
 from benchmarks.row import RowId
 from benchmarks.rows import registry
 from benchmarks.rows.compiled_append import metrics_of
@@ -88,12 +88,13 @@ def test_batched_appends_run_on_rocketmqs_side(tmp_path: pathlib.Path) -> None:
 @pytest.mark.skipif(REASON is not None, reason=str(REASON))
 @pytest.mark.timeout(1200)
 def test_java_clients_send_and_query_on_rocketmqs_side(tmp_path: pathlib.Path) -> None:
-    results = _run(tmp_path, "--sides", "ours,rocketmq", "--rows", "3c,6c,6k")
+    results = _run(tmp_path, "--sides", "ours,rocketmq,echo", "--rows", "3c,6c,6k")
     for row in ("3c", "6c", "6k"):
         assert not results.rows[row].skipped
         for values in results.rows[row].rounds.values():
             assert values[OURS][0] > 0
             assert values[THEIRS][0] > 0
+            assert row == "3c" or values[ECHO][0] > 0
 
 
 @pytest.mark.bench

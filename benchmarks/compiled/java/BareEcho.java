@@ -7,13 +7,16 @@ import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.Map;
 import java.util.concurrent.TimeUnit;
 
 /**
  * Calls of an echo server that does no work (benchmarks/sides/echo.py), as many and as warm as the queries of GatewayQueries; one
- * JSON line with p50 and p99 for each of these.
+ * JSON line with the figures for each of these.
  *
- * HOST:PORT BYTES COUNT. BYTES is the size of each request, which is the answer too.
+ * HOST:PORT BYTES, then COUNT or CALLERS WARM_SECONDS SECONDS. BYTES is the size of each request, which is the answer too.
  */
 public class BareEcho {
     private static final int CALL_SECONDS_MAX = 10;
@@ -28,10 +31,11 @@ public class BareEcho {
             return ClientCalls.blockingUnaryCall(channel, method, options, payload).length == payload.length ? 1 : 0;
         };
         String[][] samples = new String[1][0];
-        int count = Integer.parseInt(args[2]);
-        System.out.printf("{\"key\": %s, \"id\": %s, \"unique_key\": %s, \"offset\": %s}%n",
-            QueryTiming.measure(echo, samples, count), QueryTiming.measure(echo, samples, count),
-            QueryTiming.measure(echo, samples, count), QueryTiming.measure(echo, samples, count));
+        Map<String, QueryTiming.Query> queries = new LinkedHashMap<>();
+        for (String kind : new String[] {"key", "id", "unique_key", "offset"}) {
+            queries.put(kind, echo);
+        }
+        System.out.println(QueryTiming.measured(queries, samples, Arrays.copyOfRange(args, 2, args.length)));
         channel.shutdownNow().awaitTermination(CALL_SECONDS_MAX, TimeUnit.SECONDS);
     }
 
