@@ -45,7 +45,7 @@ from commitlog_svc.replication.log_copy import LogCopy
 from commitlog_svc.replication.replicated_log import ReplicatedLog
 from commitlog_svc.reput.followers import FollowerRegistry
 from commitlog_svc.reput.log_following import LogFollowing
-from commitlog_svc.reput.reput import Gathering
+from commitlog_svc.reput.reput import CopyPauses, Gathering
 from commitlog_svc.retention.disk_space import DiskSpace
 from commitlog_svc.retention.retention import Retention
 from store.errors import DiskFullError, StoreError, StoreRecoveringError
@@ -240,7 +240,7 @@ class CommitLog:
                 is shown.
         """
         self._refusals.gate = gate
-        self.following.gathering = Gathering(is_copy=lambda: not gate.leads)
+        self.following.gathering = Gathering(is_copy=lambda: not gate.leads, pauses=CopyPauses())
         self.confirm.limit(0)
 
     def replicated(self) -> ReplicatedLog:
@@ -257,6 +257,7 @@ class CommitLog:
             ConfigShare(self.topics, opened.config_files, opened.appends.forget_topics),
             lambda: opened.appender.end_offset,
             lambda: self.begin_copy(self.topics.see),
+            lambda: self.following.show_now(is_read=False),
         )
 
     def begin_copy(self, on_queues: Callable[[Collection[QueueKey]], None] = lambda queues: None) -> LogCopy:

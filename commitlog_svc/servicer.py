@@ -350,6 +350,7 @@ class CommitLogServicer(pb_grpc.CommitLogServiceServicer):
         if request.flush_soon and self._log.status.is_ready:
             with contextlib.suppress(StoreError):  # the status says what is wrong
                 self._log.opened.appends.flush_soon()
+                self._log.following.show_now(is_read=True)
         if self._in_memory_size_bytes is not None:
             answer.in_memory_size_bytes = self._in_memory_size_bytes
         answer.broker_address = self._broker_address

@@ -297,6 +297,7 @@ class Replica:
         )
         leader.start()
         self._leader = leader
+        log.show_now()
         _log.info("replica.leads", epoch=view.epoch, begin_offset=end_offset, last_epoch=former)
         if self._closing.is_set():
             leader.close()

@@ -47,6 +47,7 @@ class ReplicatedLog:
         config: the files of `config/` that go with the log.
         end_of_writes: waits for a write under way and returns the end of the log (bytes).
         begin_copy: lets the log grow by the bytes of a leader.
+        show_now: has the followers get at once what they do not have yet.
     """
 
     fs: FileSystem
@@ -59,3 +60,4 @@ class ReplicatedLog:
     config: ConfigShare
     end_of_writes: Callable[[], int]
     begin_copy: Callable[[], LogCopy]
+    show_now: Callable[[], None]

@@ -46,6 +46,16 @@ class LogFollowing:
             return self.feed.confirm_offset
         return self._confirm.confirm_offset
 
+    def show_now(self, *, is_read: bool) -> None:
+        """End the pauses of followers of a replica.
+
+        Args:
+            is_read: somebody waits for what they build; else this replica begins to lead.
+        """
+        pauses = self.gathering.pauses
+        if pauses is not None and (not is_read or self.gathering.is_copy()):
+            pauses.end(self._confirm.confirm_offset, is_read=is_read)
+
     def open_feed(self, begin_offset: int) -> "RecoveryFeed":
         """Makes the feed of a long recovery whose walk begins at `begin_offset`.
 

@@ -12,6 +12,7 @@ A batch costs each follower far more than a record: threads of three processes w
 is gathered (`gather_seconds`), while the first batch after a pause goes out at once.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -44,9 +45,10 @@ HEARTBEAT_SECONDS = 1.0
 # rate are never gathered.
 GATHER_BYTES_MIN = 16 << 10
 GATHER_SECONDS, SMALL_GATHER_SECONDS = 0.01, 0.004
-# Of a copy that does not lead, after every batch: nobody appends or consumes there, and a query still finds its builders
-# within the 50 ms.
-COPY_GATHER_SECONDS = 0.025
+# Of a copy that does not lead, after every batch: nobody appends or consumes there. Where somebody reads it, a query still
+# finds its builders within the 50 ms. What is gathered when it begins to lead is shown at once (ADR 0170).
+COPY_GATHER_SECONDS, READ_COPY_GATHER_SECONDS = 0.1, 0.025
+READ_SECONDS = 10.0  # a copy counts as read for so long after a reader has waited for its followers
 GATHER_SECONDS_MAX = HEARTBEAT_SECONDS  # what a receiver may ask for
 
 
@@ -73,16 +75,51 @@ class Recovering(ConfirmProgress, Protocol):
         """Whether the log is recovered; StoreRecoveringError when it could not be."""
 
 
-def gather_seconds(batch_bytes: int, *, is_copy: bool, asked_seconds: float = 0.0) -> float:
+def gather_seconds(batch_bytes: int, *, is_copy: bool, is_read: bool = False, asked_seconds: float = 0.0) -> float:
     """How long a follower that has reached the end of the log waits for its next batch.
 
     Args:
         batch_bytes: of log, in the last batch.
         is_copy: whether the log is a replica that does not lead.
+        is_read: whether somebody reads that replica.
         asked_seconds: what the follower asks for; it may be longer than that.
     """
     seconds = GATHER_SECONDS if batch_bytes >= GATHER_BYTES_MIN else SMALL_GATHER_SECONDS
-    return max(COPY_GATHER_SECONDS if is_copy else seconds, asked_seconds)
+    if is_copy:
+        seconds = READ_COPY_GATHER_SECONDS if is_read else COPY_GATHER_SECONDS
+    return max(seconds, asked_seconds)
+
+
+class CopyPauses:
+    """The pauses of the followers of a replica's log, which end early where somebody waits for them; thread-safe.
+
+    Args:
+        clock: seconds, rising.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._wanted_offset = 0
+        self._read_until = clock()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether somebody reads what the followers build."""
+        return self._clock() < self._read_until
+
+    def end(self, wanted_offset: int, *, is_read: bool) -> None:
+        """End the pauses of all followers that lack something before an offset (bytes), now and before their next batch."""
+        with self._changed:
+            self._wanted_offset = max(self._wanted_offset, wanted_offset)
+            if is_read:
+                self._read_until = self._clock() + READ_SECONDS
+            self._changed.notify_all()
+
+    def take(self, seconds: float, offset: int) -> bool:
+        """Pause for so long, as a follower that has everything before an offset (bytes); whether it was ended early."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._wanted_offset > offset, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +131,14 @@ class Gathering:
         clock: seconds, rising.
         sleep: takes seconds.
         asked_seconds: what the receiver of a stream asks for.
+        pauses: of a log with replicas; None: nothing ends a pause.
     """
 
     is_copy: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], object] = time.sleep
     asked_seconds: float = 0.0
+    pauses: CopyPauses | None = None
 
 
 class LogFollower:
@@ -134,7 +173,10 @@ class LogFollower:
             seconds = self._next_at - self._gathering.clock()
             if seconds > 0:
                 # No wait for the confirm offset: each of its moves would wake this thread.
-                self._gathering.sleep(seconds)
+                if self._gathering.pauses is None:
+                    self._gathering.sleep(seconds)
+                else:
+                    self._gathering.pauses.take(seconds, self._offset)
             self._next_at = None
         confirm = self._confirm
         if self._recovering is not None:
@@ -159,6 +201,7 @@ class LogFollower:
             seconds = gather_seconds(
                 self._offset - begin_offset,
                 is_copy=self._gathering.is_copy(),
+                is_read=self._gathering.pauses is not None and self._gathering.pauses.is_read,
                 asked_seconds=self._gathering.asked_seconds,
             )
             self._next_at = self._gathering.clock() + seconds

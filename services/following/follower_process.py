@@ -64,6 +64,8 @@ FINISH_SECONDS_MAX = 5.0
 WAIT_SECONDS = 0.1
 # The commit log is asked for its role so often: part of the time in which a new leader delivers nothing.
 ROLE_SECONDS = 0.5
+# How often a replica's log is told that somebody waits for what is built from it; it remembers that for twice as long.
+SHOW_SECONDS = 5.0
 # A life whose state is records of the log has written one to begin. If it goes on for this time, what had failed works again.
 WELL_SECONDS = 1.0
 # Writing resumes within 5 s of space coming back: at most this pause, and the time that opening the files takes.
@@ -213,6 +215,7 @@ class FollowerProcess:
         self._gather_millis = gather_millis
         self._role = ReplicaRole()
         self._role_at = 0.0
+        self._show_at = 0.0
         self._opened_at = 0.0
         self._open_unbuilt = open_unbuilt
         self._backoff = backoff or Backoff()
@@ -234,6 +237,7 @@ class FollowerProcess:
         self._is_serving = False
         self._done = threading.Event()
         self._done.set()
+        progress.on_wait = self._want_shown
 
     def state(self) -> FollowerState:
         """The state now."""
@@ -435,6 +439,14 @@ class FollowerProcess:
             self._note_success(self.progress.next_offset)
         self._serve(not self._failure_count and not self.progress.catching_up)
         return taken
+
+    def _want_shown(self) -> None:
+        """Somebody waits for records, which a replica's log gathers for its followers while nobody does."""
+        if self._role == ReplicaRole() or self._clock() < self._show_at:
+            return
+        self._show_at = self._clock() + SHOW_SECONDS
+        with contextlib.suppress(StoreError):  # the stream says what is wrong
+            self._client.call(rpc.GET_STATUS, pb.GetStatusRequest(flush_soon=True), REPORT_SECONDS)
 
     def _end_life_of_another_role(self) -> None:
         if not self._follows_role or self._clock() < self._role_at:

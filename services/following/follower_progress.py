@@ -33,6 +33,7 @@ class FollowerProgress:
         log_end_offset: end of the flushed log as last reported (bytes).
         store_time_millis: of the newest record applied; 0 for none.
         caught_up: set once the log as it was at the start is applied.
+        on_wait: called when somebody begins to wait for a record that is not applied.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,7 @@ class FollowerProgress:
         self.log_end_offset = 0
         self.store_time_millis = 0
         self.caught_up = Event()
+        self.on_wait: Callable[[], object] = lambda: None
         self._is_stalled = False
         self._target: int | None = None
         self._changed = Condition()  # held to change the attributes above
@@ -57,6 +59,8 @@ class FollowerProgress:
 
     def wait_past(self, offset: int, timeout_seconds: float) -> bool:
         """Wait until the record that starts at an offset (bytes) is applied; False when the time ran out first."""
+        if self.next_offset <= offset:
+            self.on_wait()
         with self._changed:
             self._waiting_count += 1
             try:

@@ -1,14 +1,17 @@
 """Replicas over gRPC: copies are equal, acknowledgements hold, and a deposed leader stops."""
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from commitlog_svc.replication.epochs import EpochFile
+from commitlog_svc.reput.reput import CopyPauses, ReputBatch
 from store.errors import DiskFullError, NotEnoughReplicasError, NotLeaderError
 from tests.commitlog_svc.replication.replicas import open_shard, wait_equal, wait_in_sync
 from tests.commitlog_svc.support import read_tree
-from tests.support.waiting import wait_until
+from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
 def test_a_replicated_append_is_on_both_disks_and_the_files_are_equal_byte_for_byte(tmp_path: Path) -> None:
@@ -76,3 +79,38 @@ def test_a_replica_that_is_elected_and_cannot_note_its_epoch_ends_and_another_on
         first = shard.start("r1")
         wait_until(lambda: first.leads, "the first one leads")
         first.append(b"goes on", replicated=False)
+
+
+class LongPauses(CopyPauses):
+    """Pauses that last until something ends them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def take(self, seconds: float, offset: int) -> bool:
+        self.begun.set()
+        return super().take(WAIT_SECONDS_MAX, offset)
+
+
+def test_what_a_replica_gathers_for_its_followers_is_shown_as_soon_as_it_begins_to_lead(tmp_path: Path) -> None:
+    with open_shard(tmp_path) as shard:
+        first, second = shard.start_all("r1", "r2")
+        following, pauses = second.log.following, LongPauses()
+        following.gathering = replace(following.gathering, pauses=pauses)
+        first.append(b"one")
+        wait_equal(first, second)
+        wait_until(lambda: following.confirm_offset == first.confirm_offset, "the replica shows what is confirmed")
+        follower = following.follow(-1, 0)
+        assert len(next(follower).requests) == 1
+        shown: list[ReputBatch] = []
+        thread = threading.Thread(target=lambda: shown.append(next(follower)))
+        thread.start()
+        assert pauses.begun.wait(WAIT_SECONDS_MAX)
+        first.append(b"two")
+        wait_equal(first, second)
+        assert not shown
+        first.stop()
+        thread.join(WAIT_SECONDS_MAX)
+
+    assert [len(batch.requests) for batch in shown] == [1]

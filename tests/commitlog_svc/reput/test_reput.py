@@ -16,10 +16,14 @@ from commitlog_svc.reput.reput import (
     GATHER_BYTES_MIN,
     GATHER_SECONDS,
     HEARTBEAT_SECONDS,
+    READ_COPY_GATHER_SECONDS,
+    READ_SECONDS,
     SMALL_GATHER_SECONDS,
+    CopyPauses,
     Gathering,
     LogFollower,
     follow_log,
+    gather_seconds,
     read_batch,
 )
 from commitlog_svc.servicer import CommitLogServicer
@@ -187,6 +191,22 @@ class Pauses:
         self.meanwhile()
 
 
+class LongPauses(CopyPauses):
+    """Pauses that no test outlives, unless they end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = WAIT_SECONDS_MAX
+        self.begins: Callable[[], object] = lambda: None
+        self.ended: list[bool] = []
+
+    def take(self, seconds: float, offset: int) -> bool:
+        self.begins()
+        self.ended.append(super().take(self.seconds, offset))
+        assert self.ended[-1] or not self.seconds, "the pause ended"
+        return self.ended[-1]
+
+
 def test_what_comes_soon_after_a_large_batch_is_one_batch_and_what_comes_after_a_pause_is_shown_at_once(
     tmp_path: Path,
 ) -> None:
@@ -242,13 +262,72 @@ def test_a_follower_that_asks_for_a_pause_gets_what_comes_within_it_as_one_batch
         append(log, new_message(b"x"))
         pauses.meanwhile = lambda: append(log, new_message(b"soon"))
         assert len(next(follower).requests) == 2
-        assert pauses.taken == [pytest.approx(0.05)]
+        pause_seconds = COPY_GATHER_SECONDS if is_copy else 0.05  # the longer one
+        assert pauses.taken == [pytest.approx(pause_seconds)]
 
-        pauses.now += 0.05
+        pauses.now += pause_seconds
         append(log, new_message(b"x"))
         assert len(next(follower).requests) == 1
         assert len(pauses.taken) == 1
         assert log.following.gathering is gathering, "other followers did not ask for it"
+
+
+def test_a_replica_gathers_for_longer_while_nobody_waits_for_its_followers() -> None:
+    now = [100.0]
+    pauses = CopyPauses(lambda: now[0])
+
+    def seconds() -> float:
+        return gather_seconds(1, is_copy=True, is_read=pauses.is_read)
+
+    assert seconds() == COPY_GATHER_SECONDS
+    pauses.end(0, is_read=False)  # it began to lead, and nobody has read it
+    assert seconds() == COPY_GATHER_SECONDS
+    pauses.end(0, is_read=True)
+    assert seconds() == READ_COPY_GATHER_SECONDS < COPY_GATHER_SECONDS
+    now[0] += READ_SECONDS
+    assert seconds() == COPY_GATHER_SECONDS
+
+
+def test_a_pause_of_a_replicas_follower_ends_when_somebody_wants_what_it_lacks(tmp_path: Path) -> None:
+    """Also one that had not begun yet; a follower that has all goes on with its pause."""
+    with open_log(tmp_path / "s", file_size_bytes=4 << 20) as log:
+        pauses = LongPauses()
+        log.following.gathering = Gathering(is_copy=lambda: True, pauses=pauses)
+        follower = log.following.follow(-1, 0)
+        next(follower)  # the log is empty
+        append(log, new_message(b"x"))
+        assert len(next(follower).requests) == 1
+        append(log, new_message(b"x"))
+        thread = threading.Thread(target=log.following.show_now, kwargs={"is_read": True})
+        pauses.begins = thread.start
+
+        assert len(next(follower).requests) == 1
+
+        append(log, new_message(b"x"))
+        log.following.show_now(is_read=True)
+        pauses.begins = lambda: None
+        assert len(next(follower).requests) == 1
+        pauses.begins = lambda: pauses.end(log.status.flushed_offset, is_read=False)
+        pauses.seconds = 0.0
+        assert next(follower).requests == [], "the pause went on to its end"
+        thread.join()
+
+
+def test_a_pause_of_a_log_that_leads_goes_on_although_somebody_reads(tmp_path: Path) -> None:
+    with open_log(tmp_path / "s", file_size_bytes=4 << 20) as log:
+        pauses = LongPauses()
+        log.following.gathering = Gathering(is_copy=lambda: False, pauses=pauses)
+        append(log, new_message(b"x"))
+
+        log.following.show_now(is_read=True)
+        assert not pauses.is_read
+        pauses.seconds = 0.0
+        pauses.take(1.0, 0)
+        assert pauses.ended == [False]
+
+        log.following.show_now(is_read=False)  # it begins to lead
+        pauses.take(1.0, 0)
+        assert pauses.ended == [False, True]
 
 
 def test_a_pause_is_no_longer_than_a_heartbeat_and_not_negative(tmp_path: Path) -> None:

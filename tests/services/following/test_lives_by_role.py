@@ -8,7 +8,13 @@ import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
 from services.calling.commitlog import ReputBatch
-from services.following.follower_process import ROLE_SECONDS, FollowerProcess, FollowerState, LifeOverError
+from services.following.follower_process import (
+    ROLE_SECONDS,
+    SHOW_SECONDS,
+    FollowerProcess,
+    FollowerState,
+    LifeOverError,
+)
 from services.following.follower_progress import FollowerProgress
 from services.replica_role import ReplicaRole
 from store.errors import DiskFullError, ServiceUnavailableError
@@ -24,8 +30,10 @@ class Log(Answers):
     def __init__(self, role: str = "", epoch: int = 0) -> None:
         self.role, self.epoch = role, epoch
         self.is_reachable = True
+        self.wanted_count = 0  # how often it was asked to show at once what it has
 
-    def GetStatus(self, _request: object) -> log_pb.GetStatusResponse:
+    def GetStatus(self, request: log_pb.GetStatusRequest) -> log_pb.GetStatusResponse:
+        self.wanted_count += request.flush_soon
         if not self.is_reachable:
             raise ServiceUnavailableError("commitlog is not there")
         return log_pb.GetStatusResponse(state="serving", role=self.role, epoch=self.epoch)
@@ -119,8 +127,9 @@ def start(tmp_path: Path):
 
     def start(log: Log, *, follows_role: bool = True) -> Part:
         part = Part()
+        part.progress = FollowerProgress()
         process = FollowerProcess(
-            "consumer", tmp_path, part, log, FollowerProgress(), part.serving.append, threading.Event(),
+            "consumer", tmp_path, part, log, part.progress, part.serving.append, threading.Event(),
             follows_role=follows_role, clock=lambda: part.seconds, wait=lambda _: None,
         )  # fmt: skip
         thread = threading.Thread(target=process.run, daemon=True)
@@ -223,3 +232,20 @@ def test_a_life_that_goes_on_after_a_full_disk_serves_though_old_records_are_sti
     assert part.ended == ["abandoned"]
     assert part.process.state() == FollowerState("serving", 0, "")
     assert part.serving[-1] is True
+
+
+@pytest.mark.parametrize(("role", "counts"), [("follower", [1, 1, 2]), ("", [0, 0, 0])])
+def test_a_replicas_log_is_told_now_and_then_that_somebody_waits_and_one_without_replicas_never(
+    start, role: str, counts: list[int]
+) -> None:
+    log = Log(role)
+    part = start(log, follows_role=False)
+    part.wait_until_opened()
+    part.wait_until_applied(1)
+    seen = []
+    for seconds in (0.0, SHOW_SECONDS - 0.1, SHOW_SECONDS):
+        part.process._clock = lambda seconds=seconds: 1_000_000 + seconds
+        part.progress.wait_past(1 << 40, 0)
+        part.progress.wait_past(-1, 0)  # what is applied is not waited for
+        seen.append(log.wanted_count)
+    assert seen == counts
