@@ -373,6 +373,7 @@ class FollowerProcess:
                 stop_event=self._stopping,
                 while_recovering=log.end_offset == END_UNKNOWN,
                 gather_millis=self._gather_millis,
+                shares=True,
                 clock=self._clock,
             )
             self._tail.run()

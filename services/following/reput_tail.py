@@ -11,7 +11,7 @@ follower itself ends `run`; the owner of the follower handles it (`follower_proc
     tail.stop()         # from any thread; `run` returns after the batch in hand
 
 `apply` also gets heartbeats (a batch without records, about once a second), so that it can flush old data and read
-`log_end_offset`.
+`log_end_offset`. At the end of the log, the tails of a process share a stream (shared_stream.py).
 """
 
 import threading
@@ -23,6 +23,7 @@ import structlog
 from services.calling.backoff import Backoff
 from services.calling.commitlog import CommitLogClient, ReputBatch, ReputStream
 from services.following.follower_progress import END_UNKNOWN
+from services.following.shared_stream import GIVEN_SECONDS_MAX, MEETING, Giver, Taking
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, failure_fields
 
 # Heartbeats come every second; a stream that is silent for so long hangs and is opened again.
@@ -49,6 +50,7 @@ class ReputTail:
         batch_bytes_max: of log a batch; 0 = the server's 4 MiB.
         while_recovering: also take the records that the log's recovery has checked, until the log's end is known.
         gather_millis: the pause between batches at the end of the log that is asked for; 0: what the server likes.
+        shares: whether it shares a stream with the others of this process that follow the log at this target.
         clock: seconds, rising.
 
     Attributes:
@@ -69,6 +71,7 @@ class ReputTail:
         batch_bytes_max: int = 0,
         while_recovering: bool = False,
         gather_millis: int = 0,
+        shares: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
@@ -81,8 +84,9 @@ class ReputTail:
         self._batch_bytes_max = batch_bytes_max
         self._while_recovering = while_recovering
         self._gather_millis = gather_millis
+        self._shares = shares
         self._clock = clock
-        self._stream: ReputStream | None = None
+        self._stream: ReputStream | Taking | None = None
         self._silent_since: float | None = None  # None = not waiting for the stream
         self._reached_offset = -1
         self._ended = threading.Event()
@@ -118,26 +122,39 @@ class ReputTail:
             self._ended.set()
 
     def _follow(self) -> None:
-        stream = self._client.reput(
-            self._start_offset(),
-            self._batch_bytes_max,
-            while_recovering=self._while_recovering,
-            gather_millis=self._gather_millis,
+        """Read a stream of its own, and then, from the end of the log on, what it is given."""
+        taking = self._read(
+            self._client.reput(
+                self._start_offset(),
+                self._batch_bytes_max,
+                while_recovering=self._while_recovering,
+                gather_millis=self._gather_millis,
+            )
         )
+        if taking is not None:
+            self._read(taking)
+
+    def _read(self, stream: ReputStream | Taking) -> Taking | None:
+        """Apply its batches until it ends, or until they can be taken from another tail."""
         self._stream = stream
+        giver: Giver | None = None
         began = self._clock()
         try:
             batches = iter(stream)
             while not self._stop_event.is_set():
                 self._silent_since = self._clock()
                 try:
-                    batch = next(batches)
+                    batch = next(batches, None)
                 except StoreError as error:
                     raise _StreamBrokenError(error) from error
                 finally:
                     self._silent_since = None
+                if batch is None:
+                    return None
+                if giver is not None:
+                    giver.give(batch)  # first, so that the others work beside this one
                 if not self._apply(batch):
-                    return
+                    return None
                 if batch.log_end_offset != END_UNKNOWN:
                     self._while_recovering = False
                 is_settled = self._clock() - began >= SETTLED_SECONDS
@@ -148,9 +165,27 @@ class ReputTail:
                     self._reached_offset = batch.next_offset
                     self.failure_count, self.last_error = 0, ""
                     self._backoff.reset()
+                if giver is not None and giver.is_replaced:
+                    MEETING.leave(self._client.target, giver)
+                    giver = None
+                if giver is None and self._shares and isinstance(stream, ReputStream):
+                    met = self._meet(batch)
+                    if isinstance(met, Taking):
+                        return met
+                    giver = met
         finally:
+            if giver is not None:
+                MEETING.leave(self._client.target, giver)
             self._stream = None
             stream.cancel()
+        return None
+
+    def _meet(self, batch: ReputBatch) -> Giver | Taking | None:
+        """See `Meeting.meet`; None before the end of the log."""
+        if batch.next_offset != batch.log_end_offset:
+            return None
+        pause_seconds = self._gather_millis / 1000
+        return MEETING.meet(self._client.target, batch.next_offset, pause_seconds=pause_seconds, clock=self._clock)
 
     def _broken(self, error: StoreError) -> None:
         self.failure_count += 1
@@ -169,8 +204,9 @@ class ReputTail:
         """Cancel the stream when it hangs or when the tail is stopped."""
         while not self._ended.is_set() and not self._stop_event.wait(WATCH_SECONDS):
             since, stream = self._silent_since, self._stream
-            if since is not None and self._clock() - since > SILENCE_SECONDS_MAX and stream is not None:
-                _log.warning("reput.tail.silent", seconds=SILENCE_SECONDS_MAX)
+            seconds_max = GIVEN_SECONDS_MAX if isinstance(stream, Taking) else SILENCE_SECONDS_MAX
+            if since is not None and self._clock() - since > seconds_max and stream is not None:
+                _log.warning("reput.tail.silent", seconds=seconds_max)
                 self._silent_since = None
                 stream.cancel()
         stream = self._stream
