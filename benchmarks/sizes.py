@@ -26,6 +26,7 @@ class Sizes:
         pipeline_log_bytes: log sizes over which the time of the pipeline's jobs must grow in proportion.
         growth_counts: messages of the growing store; the largest one also serves the queries.
         timer_count: messages that wait far ahead while the lateness of others is measured.
+        due_count: messages whose time is within one second.
         timer_counts: messages that wait, over which memory must stay the same.
         failover_count: leaders killed in each round.
         topic_counts: topics over which appends and queries must take the same time.
@@ -49,6 +50,7 @@ class Sizes:
     restart_log_bytes: tuple[int, ...]
     growth_counts: tuple[int, ...]
     timer_count: int
+    due_count: int
     timer_counts: tuple[int, ...]
     failover_count: int
     topic_counts: tuple[int, ...] = (1, 1_000, 10_000, 100_000)
@@ -76,6 +78,7 @@ TINY = Sizes(
     restart_log_bytes=(MIB, 2 * MIB),
     growth_counts=(100, 1_000, 3_000),
     timer_count=500,
+    due_count=1_000,
     timer_counts=(200, 1_000, 3_000),
     failover_count=1,
     topic_counts=(1, 20),
@@ -101,6 +104,7 @@ SAMPLE = Sizes(
     restart_log_bytes=(GIB, 4 * GIB),
     growth_counts=(100_000, 1_000_000, 10_000_000),
     timer_count=20_000,
+    due_count=200_000,
     timer_counts=(20_000, 100_000, 500_000),
     failover_count=2,
 )
@@ -118,6 +122,7 @@ FULL = Sizes(
     restart_log_bytes=(GIB, 4 * GIB, 16 * GIB),
     growth_counts=(100_000, 1_000_000, 10_000_000),
     timer_count=1_000_000,
+    due_count=1_000_000,
     timer_counts=(100_000, 1_000_000, 10_000_000),
     failover_count=8,
     lite_counts=(10, 10_000, 100_000, 1_000_000),

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from benchmarks import processes
 from benchmarks.sides.our_side import BUILT_SECONDS_MAX, OurStack, running_stack
 from benchmarks.sizes import Sizes
-from reput.schedule.v1.schedule_service_pb2 import GetStatusRequest
+from reput.schedule.v1.schedule_service_pb2 import GetStatusRequest, GetStatusResponse
 from services.calling.client import ServiceClient
 from services.rpcs.schedule import GET_STATUS
 from store.errors import StoreError
@@ -118,17 +118,28 @@ def timer_settings(sizes: Sizes) -> dict[str, str]:
 
 def wait_until_timers_known(stack: OurStack, count: int, seconds: float) -> None:
     """Returns once the schedule service knows that so many messages wait by the timer."""
+    _wait_for_timers(stack, f"{count:,} timers", lambda status: status.timer_count >= count, seconds)
+
+
+def wait_until_timers_delivered(stack: OurStack, count: int, seconds: float) -> None:
+    """Returns once the schedule service has delivered so many messages since its start."""
+    _wait_for_timers(stack, f"{count:,} deliveries", lambda status: status.delivered_count >= count, seconds)
+
+
+def _wait_for_timers(
+    stack: OurStack, what: str, is_reached: Callable[[GetStatusResponse], bool], seconds: float
+) -> None:
     client = ServiceClient("schedule", stack.addresses["schedule"])
 
-    def are_known() -> bool:
+    def are_there() -> bool:
         try:
             status = client.call(GET_STATUS, GetStatusRequest())
         except StoreError:  # it is still starting
             return False
-        return not status.catching_up and status.timer_count >= count
+        return not status.catching_up and is_reached(status)
 
     try:
-        processes.wait_for(are_known, f"{count:,} timers", seconds)
+        processes.wait_for(are_there, what, seconds)
     finally:
         client.close()
 

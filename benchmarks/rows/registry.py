@@ -35,7 +35,7 @@ from benchmarks.rows.sending import OfficialSend
 from benchmarks.rows.six_services import SixServices
 from benchmarks.rows.start import Start
 from benchmarks.rows.timer_growth import TimerGrowth
-from benchmarks.rows.timers import TimerLateness
+from benchmarks.rows.timers import TimerDrain, TimerLateness
 from benchmarks.rows.transactions import Transactions
 from benchmarks.rows.two_workers import TwoWorkers
 from benchmarks.rows.unary_append import SyncUnary, Unary
@@ -45,7 +45,7 @@ _ROWS: tuple[type[Row], ...] = (
     OneKib, CompiledOneKib, Small, CompiledSmall, Unary, OfficialSend, SyncUnary, Findable, Queries, CompiledQueries,
     ConcurrentQueries, ColdQuery, Rebuild, Restart, Memory, Start, Growth, GrowthBy, LiteGrowth,
     PushThroughput, SimpleThroughput, BulkPull, PushLatency, ConsumerGrowth, IdlePolls,
-    TimerLateness, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
+    TimerLateness, TimerDrain, Transactions, TimerGrowth, ReplicatedAppend, CatchUp,
     Failover, Mirrored,
     RemotingSends, RemotingBatches, RemotingPush, RemotingLitePull, RemotingQueries, RemotingIdle, NameServerRow,
     Embedded, FirstSeconds, SixServices,

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from benchmarks.load import TOPIC
 from benchmarks.log_records import LogRecord, read_records
-from benchmarks.rows.timers import lateness
+from benchmarks.rows.timers import DUE_TOPIC, drain_seconds, lateness
 from benchmarks.rows.transactions import committed_count
 from store.format.host import Host
 from store.format.record import Record, decode_record, encode_record
@@ -65,6 +67,24 @@ def test_lateness_counts_delivered_records_behind_the_begin(tmp_path: Path) -> N
         ],
     )
     assert lateness(tmp_path, begins[1]) == [7, -750]
+
+
+def test_a_drain_lasts_from_the_first_time_to_the_last_delivery_and_counts_only_when_it_is_whole(
+    tmp_path: Path,
+) -> None:
+    begins = _log(
+        tmp_path,
+        [
+            (DUE_TOPIC, 99_000, ""),  # before
+            ("rmq_sys_wheel_timer", 5_000, ""),  # it waits
+            (DUE_TOPIC, 12_500, ""),
+            (TOPIC, 13_000, ""),  # sent meanwhile
+            (DUE_TOPIC, 11_000, ""),
+        ],
+    )
+    assert drain_seconds(tmp_path, begins[1], 2, 10_000) == 2.5
+    with pytest.raises(RuntimeError, match="2 messages were delivered, not 3"):
+        drain_seconds(tmp_path, begins[1], 3, 10_000)
 
 
 def test_half_messages_and_verdicts_are_no_committed_ones(tmp_path: Path) -> None:
