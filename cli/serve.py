@@ -101,7 +101,14 @@ def serve(
     single_process: Annotated[
         bool,
         typer.Option(
-            "--single-process", help="Run all services in this process: two fifths of the memory; not for a replica."
+            "--single-process", help="Run all services in this process: half of the memory; not for a replica."
+        ),
+    ] = False,
+    followers_apart: Annotated[
+        bool,
+        typer.Option(
+            "--followers-apart",
+            help="Run queues, index, consumer and schedule service in a process each, not in one.",
         ),
     ] = False,
 ) -> int:
@@ -115,6 +122,8 @@ def serve(
         usage_error("--replica and --coordinator are given together or not at all")
     if replica and single_process:
         usage_error("--replica and --single-process are both set", "A replica's services are killed alone.")
+    if followers_apart and single_process:
+        usage_error("--followers-apart and --single-process are both set", "Give one of the two.")
     console = port_of("--console-port", console_port)
     nameserver = port_of("--nameserver-port", nameserver_port)
     remoting = port_of("--remoting-port", remoting_port)
@@ -141,6 +150,7 @@ def serve(
         port_file=port_file,
         replica=(replica, coordinator) if replica else None,
         single_process=single_process or None,
+        followers_apart=followers_apart or None,
     )
 
 

@@ -8,7 +8,7 @@ stop.
 | --- | --- | --- |
 | a service is | a fork, named `python -m <module>` (forks.py) | `SERVICE` of that module, served by threads (hosted.py) |
 | its process | is set up by its settings | belongs to the program: no signal, umask, log or trace is touched |
-| it dies | also alone; with this process | with this process only |
+| it dies | also alone, or with those beside it; with this process | with this process only |
 | for | `reput serve`, every kind of store | tests, notebooks, programs with a store of their own; no replica of a shard |
 """
 
@@ -70,7 +70,13 @@ class Child(Protocol):
 
 
 class ServiceHost(Protocol):
-    """Runs services."""
+    """Runs services.
+
+    Attributes:
+        has_processes: each service that is started has a process.
+    """
+
+    has_processes: bool
 
     def wakeups(self) -> contextlib.AbstractContextManager[socket.socket]:
         """In the block, the socket that the bytes come from."""
@@ -85,12 +91,14 @@ class ServiceHost(Protocol):
 
 
 class Processes:
-    """Each service has a process of its own, a child of this one; for the main thread, which takes the signals.
+    """A service has a process, a child of this one, with those beside it; for the main thread, which takes the signals.
 
     This process imports a service and forks, so that what services share is imported once and is in memory once. A service that
     is started again is a new interpreter: meanwhile gRPC may have threads in this process, and no fork has those. So is one
     that cannot be imported: its own process tells why, and ends.
     """
+
+    has_processes = True
 
     def __init__(self) -> None:
         self._forked: set[str] = set()
@@ -169,10 +177,9 @@ def imported(*names: str) -> Mapping[str, str]:
 
 def main_of(name: str, beside: Sequence[str]) -> None:
     """What `python -m` does with the module of a service."""
-    from deploy.beside import service_with
-    from services.serving.process import main
+    from deploy.beside import run
 
-    main(service_with(name, beside, os.environ), [])
+    run(name, beside)
 
 
 class ThisProcess:
@@ -184,6 +191,8 @@ class ThisProcess:
     Attributes:
         servers: of the services, by name.
     """
+
+    has_processes = False
 
     def __init__(self, *, takes_signals: bool = False) -> None:
         self._takes_signals = takes_signals

@@ -12,6 +12,8 @@ Rules of this file:
   service starts, because the commit log registers the shard at the one with the other as its address. A default port that is
   taken is left out, and one line says so; the default ports of this stack are claimed, so that another one that starts at the
   same time leaves them out.
+- The followers (consumer, consumequeue, index, schedule) share a process, and there one Reput stream, unless they shall be
+  apart, or one of them calls an address that is not known before it listens. What ends one of them ends all (ADR 0169).
 - A clean stop goes against the flow of a request: gateway first, then the consumer and schedule services, then the builders,
   then the commit log, so that no service calls one that has already stopped.
 - A child that ends unexpectedly ends the stack, with that child's exit code. One end is expected: the broker whose log is
@@ -30,10 +32,10 @@ import pathlib
 import select
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from deploy.hosts import Child, ChildDiedError, Processes, ServiceHost
-from deploy.modules import MODULES
+from deploy.modules import FOLLOWERS, MODULES
 from deploy.processes import STOP_SIGNALS, environ_of_services, exit_code_of, say, short_directory, write_by_rename
 from deploy.progress import RecoveryDisplay
 from deploy.remoting_ports import (
@@ -76,6 +78,12 @@ class Replica:
     coordinator: str
 
 
+def is_settled(address: str) -> bool:
+    """Whether callers reach a service there before it has said where it listens."""
+    host, _, port = address.rpartition(":")
+    return address.startswith("unix:") or (port != "0" and host not in ("0.0.0.0", "[::]", "*"))  # noqa: S104  # not bound
+
+
 class StopAskedError(Exception):
     """A signal asked for the stop."""
 
@@ -107,6 +115,7 @@ class LocalStack:
         is_private: unless a setting names an address, the gateway has a socket beside those of the others, and no port.
         port_file: the file to write the addresses to, once every service answers and the log is recovered.
         replica: the services are a replica of a shard, without a gateway; the port file gets the pid of its commit log, too.
+        followers_apart: each follower of the log has a process of its own.
         environ: the environment that settings come from; default: this process's own.
         host: where the services run; default: each in a process of its own.
         say: prints a line about the stack.
@@ -132,6 +141,7 @@ class LocalStack:
         is_private: bool = False,
         port_file: pathlib.Path | None = None,
         replica: Replica | None = None,
+        followers_apart: bool = False,
         environ: Mapping[str, str] | None = None,
         host: ServiceHost | None = None,
         say: Callable[[str], None] = say,
@@ -150,6 +160,7 @@ class LocalStack:
         self._is_private = is_private
         self._port_file = port_file.absolute() if port_file else None
         self._replica = replica
+        self._followers_apart = followers_apart
         self._modules = {name: MODULES[name] for name in CALLEES if name != "gateway" or replica is None}
         self._environ = environ_of_services(os.environ if environ is None else environ)
         self._environ |= {"REPUT_MIRROR": mirror} if mirror else {}
@@ -241,6 +252,11 @@ class LocalStack:
         self._ready_files = ready_files = {name: scratch / f"{name}.ready" for name in self._modules}
         called = {callee for callees in CALLEES.values() for callee in callees}
         known = {name: listen[name] for name in called if listen[name].startswith("unix:")}
+        beside = {"gateway": self._remoting.beside_gateway}
+        together: dict[str, str] = {}  # settings of followers that wait for the last one of them
+        if self._have_one_process(listen):
+            beside[FOLLOWERS[0]] = FOLLOWERS[1:]
+            known |= {name: listen[name] for name in FOLLOWERS}
         for name in self._modules:
             # A service may have port 0 as its setting: its callers must know the port that it chose.
             for callee in CALLEES[name]:
@@ -252,7 +268,15 @@ class LocalStack:
             if name == "gateway":
                 settings |= self._console_settings(scratch)
             settings |= self.remoting_settings(name, scratch)
-            self._spawn(name, settings)
+            if name in FOLLOWERS and FOLLOWERS[0] in beside:
+                together |= settings
+                if name != FOLLOWERS[-1]:
+                    continue
+                first = FOLLOWERS[0]
+                files = {"REPUT_ADDRESS_FILE": str(address_files[first]), "REPUT_READY_FILE": str(ready_files[first])}
+                self._spawn(first, together | files, beside[first])
+            else:
+                self._spawn(name, settings, beside.get(name, ()))
         self.addresses = {name: self._bound_address(name, path) for name, path in address_files.items()}
         with contextlib.suppress(FileNotFoundError):  # the gateway has written it before its own, if there is a console
             self.addresses["console"] = (scratch / CONSOLE_ADDRESS_FILE).read_text(encoding="utf-8").strip()
@@ -261,6 +285,13 @@ class LocalStack:
         if self._port_file:
             pid = {} if self._replica is None else {"pid": self._children["commitlog"].pid}
             write_by_rename(self._port_file, json.dumps(self.addresses | pid) + "\n")
+
+    def _have_one_process(self, listen: Mapping[str, str]) -> bool:
+        """Whether the followers share a process: those that others of them call must be at addresses that are known now."""
+        called = {callee for name in FOLLOWERS for callee in CALLEES[name] if callee in FOLLOWERS}
+        return (
+            self._host.has_processes and not self._followers_apart and all(is_settled(listen[name]) for name in called)
+        )
 
     def _listen_addresses(self, scratch: pathlib.Path) -> dict[str, str]:
         listen = {name: self._set_value(name, "address") for name in self._modules}
@@ -328,10 +359,10 @@ class LocalStack:
             return self._remoting.of_gateway(grpc)
         return {}
 
-    def _spawn(self, name: str, settings: Mapping[str, str]) -> None:
+    def _spawn(self, name: str, settings: Mapping[str, str], beside: Sequence[str] = ()) -> None:
         self._spawned[name] = settings
-        beside = self._remoting.beside_gateway if name == "gateway" else ()
-        self._children[name] = self._host.start(name, settings, beside)
+        child = self._host.start(name, settings, beside)
+        self._children |= dict.fromkeys([name, *(each for each in beside if each in CALLEES)], child)
 
     def _bound_address(self, name: str, address_file: pathlib.Path) -> str:
         while True:
@@ -382,11 +413,18 @@ class LocalStack:
                 self._say("the broker cut its log, or began another one: the log is read again")
                 self._spawn(name, self._spawned[name])
             else:
-                raise ChildDiedError(name, exit_code, self._cause(name), getattr(child, "failure", None))
+                died = self._first_to_end(child)
+                raise ChildDiedError(died, exit_code, self._cause(died), getattr(child, "failure", None))
 
     def _died(self, death: ChildDiedError) -> None:
         self.death = death
         self._say(str(death))
+
+    def _first_to_end(self, child: Child) -> str:
+        """The service whose end ended its process: one beside the first that says why, else the first; all, if none does."""
+        of_process = [name for name in (*FOLLOWERS, "gateway", "commitlog") if self._children.get(name) is child]
+        says_why = [name for name in of_process[1:] + of_process[:1] if self._cause(name)]
+        return says_why[0] if says_why else ", ".join(of_process)
 
     def _cause(self, name: str) -> str:
         """The reason that a service wrote into its ready file: why it could not open its files or had to end."""
@@ -407,10 +445,12 @@ class LocalStack:
             for child in running.values():
                 if child.poll() is None:
                     child.kill() if self._lost_its_log() else child.terminate()
-            deadline = time.monotonic() + DRAIN_SECONDS_MAX
+            begin = time.monotonic()
             for name, child in running.items():
+                # A process with services of several steps has the time of each.
+                steps = sum(any(self._children.get(each) is child for each in step) for step in STOP_ORDER)
                 try:
-                    child.wait(max(0.0, deadline - time.monotonic()))
+                    child.wait(max(0.0, begin + steps * DRAIN_SECONDS_MAX - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     child.kill()
                     self.stop_exit_code = exit_code_of(child.wait())

@@ -15,6 +15,8 @@ MODULES = {
     "nameserver": "nameserver_svc",
     "gateway": "gateway",
 }
+# The followers of a log. The first one's process may have the others beside it: it ends first, because it calls them.
+FOLLOWERS = ("consumer", "consumequeue", "index", "schedule")
 
 
 def load_service(name: str) -> "Service[Any]":

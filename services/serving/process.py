@@ -27,15 +27,20 @@ from store.files.umask import set_umask
 Settings = TypeVar("Settings", bound=ServiceSettings)
 
 
-def own(component: str, settings: ServiceSettings) -> None:
+def own(component: str, settings: ServiceSettings, logs_as: str = "") -> None:
     """Set up this process as the settings say: umask, limit of open files, logs, kernels, traces.
+
+    Args:
+        component: whose process it is.
+        settings: of the component.
+        logs_as: see `configure_logging`; empty: as the component.
 
     Raises:
         InvalidSettingError: a setting cannot be used here.
     """
     set_umask(settings.umask)
     descriptor_count_max = raise_open_file_limit()
-    configure_logging(component, settings.log_level)
+    configure_logging(logs_as or component, settings.log_level)
     loading.switch(settings.kernels)
     tell_meaningless(component, settings)
     tracing.switch_on(component, settings.otlp_endpoint)
@@ -53,15 +58,15 @@ def tell_meaningless(component: str, settings: ServiceSettings) -> None:
         structlog.get_logger(f"reput.{component}").warning("settings.no_meaning", hint=hint)
 
 
-def main(service: Service[Settings], argv: Sequence[str] | None = None) -> NoReturn:
-    """Run the process of a service; see the top of this file."""
+def main(service: Service[Settings], argv: Sequence[str] | None = None, *, logs_as: str = "") -> NoReturn:
+    """Run the process of a service; see the top of this file, and `own` for `logs_as`."""
     gc.freeze()  # what was imported lives until the end
     gc.enable()  # see services/light_imports.py
     open_standard_descriptors()
     component = service.component
     try:
         settings, origins = load_from_process(component, service.settings, argv)
-        own(component, settings)
+        own(component, settings, logs_as)
     except InvalidSettingError as error:
         print_and_exit(error)
     if settings.parent_pid is not None:

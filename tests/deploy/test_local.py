@@ -1,5 +1,6 @@
-"""`reput serve`: six processes that start, serve and end as one."""
+"""`reput serve`: six services that start, serve and end as one."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from deploy.hosts import ChildDiedError, ThisProcess
-from deploy.local import LocalStack
+from deploy.local import LocalStack, Replica
 from deploy.modules import MODULES
 from deploy.ports import free_ports
 from deploy.remoting_ports import REMOTING_SETTINGS
@@ -38,12 +39,17 @@ SMALL_FILES = {
 }
 
 
-def assert_stopped_in_order(log: str) -> None:
-    """By the lines in which the services say that they have stopped."""
+def assert_stopped_in_order(log: str, *, is_single: bool = False) -> None:
+    """By the lines in which the services say that they have stopped; `is_single`: all in one process."""
     events = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
     # The gateway's process has the name server, too.
     order = list(dict.fromkeys(event["service"] for event in events if event["event"] == "server.stopped"))
     assert order[0] == "gateway"
+    if (
+        not is_single
+    ):  # the consumer service says so when those of its process have ended, too; its own end came before theirs
+        order.insert(1, order.pop(4))
+        assert order[1:3] == ["consumer", "schedule"]
     assert set(order[1:3]) == {"consumer", "schedule"}
     assert set(order[3:5]) == {"consumequeue", "index"}
     assert order[5:] == ["commitlog"]
@@ -136,9 +142,24 @@ def test_a_child_that_dies_ends_the_stack_with_its_code_and_is_named(tmp_path: p
     os.kill(children["index_svc"], signal.SIGKILL)
 
     assert stack.process.wait(END_SECONDS_MAX) == 128 + signal.SIGKILL
-    assert "index ended with exit code 137" in stack.log()
+    assert "consumer, consumequeue, index, schedule ended with exit code 137" in stack.log()
     stack.stop()
     wait_until_gone(list(children.values()))
+
+
+@pytest.mark.parametrize("name", ["index", "consumer"])
+def test_a_follower_that_ends_by_itself_ends_its_process_and_is_named_with_its_reason(
+    tmp_path: pathlib.Path, name: str
+) -> None:
+    lock = tmp_path / "store" / "reput" / name / "lock"
+    lock.parent.mkdir(parents=True)
+    with open(lock, "wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(RuntimeError) as ended:
+            Stack(tmp_path / "store", settings=SMALL_FILES)
+    (line,) = [line for line in str(ended.value).splitlines() if "ended with exit code" in line]
+    assert line.startswith(f"reput: {name} ended with exit code 1: ")
+    assert str(lock.parent) in line
 
 
 def test_a_stale_port_file_is_gone_before_anything_starts(tmp_path: pathlib.Path) -> None:
@@ -186,7 +207,7 @@ def test_one_process_serves_the_same_addresses_and_ends_in_the_same_order(tmp_pa
     stack.wait_until_built()
     assert stat.S_IMODE((tmp_path / "store" / "commitlog" / f"{0:020}").stat().st_mode) == 0o640
     assert stack.stop() == 0
-    assert_stopped_in_order(stack.log())
+    assert_stopped_in_order(stack.log(), is_single=True)
 
 
 def test_a_second_stack_of_a_machine_starts_without_the_default_ports_of_the_first(
@@ -255,6 +276,62 @@ class HostOf(ThisProcess):
         return Hanging() if name in self.hanging else Ending()
 
 
+class HostOfProcesses(HostOf):
+    """Notes which processes it starts: the services of each, and its settings."""
+
+    has_processes = True
+
+    def __init__(self, *hanging: str) -> None:
+        super().__init__(*hanging)
+        self.started: dict[tuple[str, ...], Mapping[str, str]] = {}
+
+    def start(self, name: str, environ: Mapping[str, str], beside: Sequence[str] = ()) -> Hanging:
+        self.started[(name, *beside)] = environ
+        for each in (name, *beside):
+            pathlib.Path(environ["REPUT_ADDRESS_FILE"]).with_stem(each).write_text("127.0.0.1:1")
+            pathlib.Path(environ["REPUT_READY_FILE"]).with_stem(each).touch()
+        return super().start(name, environ, beside)
+
+
+TOGETHER = ("consumer", "consumequeue", "index", "schedule")
+# Where the services of a replica listen; by default they take free ports, which nobody knows before.
+KNOWN = {f"REPUT_{name.upper()}_ADDRESS": f"127.0.0.1:{port}" for port, name in enumerate(("commitlog", *TOGETHER), 1)}
+A_REPLICA = Replica("r1", "etcd://127.0.0.1:1/reput")
+
+
+@pytest.mark.parametrize(
+    ("given", "replica", "environ", "are_together"),
+    [
+        ({}, None, {}, True),
+        ({"followers_apart": True}, None, {}, False),
+        ({}, None, {"REPUT_INDEX_ADDRESS": "127.0.0.1:0"}, True),  # no follower calls the index
+        ({}, None, {"REPUT_CONSUMEQUEUE_ADDRESS": "127.0.0.1:0"}, False),
+        ({}, None, {"REPUT_CONSUMEQUEUE_ADDRESS": "0.0.0.0:7"}, False),
+        ({}, A_REPLICA, KNOWN, True),
+        ({}, A_REPLICA, {}, False),
+    ],
+)
+def test_followers_share_a_process_where_they_know_one_anothers_addresses(
+    tmp_path: pathlib.Path, given: dict[str, bool], replica: Replica | None, environ: dict[str, str], are_together: bool
+) -> None:
+    host = HostOfProcesses()
+    stack = LocalStack(
+        tmp_path, is_private=replica is None, console_port="off", environ=environ, host=host, replica=replica, **given
+    )
+    with stack.started() as failure:
+        assert failure is None
+
+    followers = [services for services in host.started if set(services) & set(TOGETHER)]
+    assert followers == (
+        [TOGETHER] if are_together else [(name,) for name in ("consumequeue", "index", "consumer", "schedule")]
+    )
+    for services in followers:
+        settings = host.started[services]
+        assert pathlib.Path(settings["REPUT_READY_FILE"]).name == f"{services[0]}.ready"
+        assert all(settings.get(f"REPUT_{name.upper()}_ADDRESS") for name in services)
+        assert settings["REPUT_CONSUMEQUEUE_TARGET"] if "consumer" in services else True
+
+
 @pytest.mark.parametrize("hanging", [(), ("gateway",), ("schedule", "commitlog")])
 def test_a_service_that_has_to_be_killed_is_told_and_the_exit_code_says_so(
     hanging: tuple[str, ...], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
@@ -268,6 +345,39 @@ def test_a_service_that_has_to_be_killed_is_told_and_the_exit_code_says_so(
     assert stack.run() == (128 + signal.SIGKILL if hanging else 0)
     told = [line for line in said if "killed" in line]
     assert told == [f"{name} did not end within 0.25 s and was killed" for name in hanging]
+
+
+def test_a_process_of_several_steps_of_the_stop_has_the_time_of_each(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.local.DRAIN_SECONDS_MAX", 1000.0)
+    waited: dict[str, float] = {}
+
+    class Slow(Hanging):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def terminate(self) -> None:
+            pass
+
+        def wait(self, timeout: float | None = None) -> int:
+            waited.setdefault(self.name, timeout or 0.0)
+            self.returncode = 0
+            return 0
+
+    class Host(HostOfProcesses):
+        def start(self, name: str, environ: Mapping[str, str], beside: Sequence[str] = ()) -> Hanging:
+            super().start(name, environ, beside)
+            return Slow(name)
+
+    with LocalStack(tmp_path, is_private=True, console_port="off", environ={}, host=Host()).started():
+        pass
+
+    assert {name: round(seconds, -2) for name, seconds in waited.items()} == {
+        "gateway": 1000,
+        "consumer": 2000,
+        "commitlog": 1000,
+    }
 
 
 def test_a_stack_without_standard_streams_starts_and_ends_as_any_other(tmp_path: pathlib.Path) -> None:

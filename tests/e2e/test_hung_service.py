@@ -26,7 +26,7 @@ DEADLINE_SECONDS = 8
 
 @pytest.fixture
 def stack(tmp_path: pathlib.Path) -> Iterator[Stack]:
-    with running_stack(tmp_path / "store") as running:
+    with running_stack(tmp_path / "store", "--followers-apart") as running:
         request = pb.AppendMessagesRequest(messages=[new_message(TOPIC, b"body", keys=[KEY], queue_id=0)])
         running.gateway.AppendMessages(request, timeout=60)
         running.wait_until_built()

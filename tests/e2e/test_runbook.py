@@ -142,7 +142,7 @@ def a_stuck(module: str) -> Callable[[pathlib.Path], contextlib.AbstractContextM
     @contextlib.contextmanager
     def scene(root: pathlib.Path) -> Iterator[Scene]:
         make_store(root)
-        yield "", {"BEFORE": "reput serve --store store --port-file ports.json 2> serve.log & "
+        yield "", {"BEFORE": "reput serve --followers-apart --store store --port-file ports.json 2> serve.log & "
                    f"until [ -e ports.json ]; do sleep 0.1; done; kill -STOP $(pgrep -P $! -f {module})"}  # fmt: skip
 
     return scene

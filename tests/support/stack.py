@@ -19,6 +19,7 @@ from typing import Any
 import grpc
 
 from deploy.background import BackgroundStack
+from deploy.modules import MODULES
 from gateway.__main__ import SERVICE
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
@@ -128,10 +129,14 @@ class Stack(_AnyStack):
         listed = children_of(self.process.pid)
         commands = {pid: pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in listed}
         modules = {pid: words[words.index(b"-m") + 1 :] for pid, words in commands.items() if b"-m" in words}
-        # `python -m deploy.beside gateway nameserver`: the first one's process hosts the others.
-        return {
-            (words[1] if words[0] == b"deploy.beside" else words[0]).decode(): pid for pid, words in modules.items()
+        # `python -m deploy.beside consumer index`: the first one's process hosts the others; a name server is left out.
+        names = {
+            pid: [MODULES[word.decode()] for word in words[1:] if word and word != b"nameserver"]
+            if words[0] == b"deploy.beside"
+            else [words[0].decode()]
+            for pid, words in modules.items()
         }
+        return {name: pid for pid, of_process in names.items() for name in of_process}
 
     def stop(self) -> int:
         """End it cleanly; the exit code."""

@@ -428,7 +428,7 @@ def test_the_store_page_moves(stack, open_page) -> None:
 
 
 def test_a_shard_that_is_down_and_an_empty_store(tmp_path, open_page) -> None:
-    with running_stack(tmp_path / "empty") as stack:
+    with running_stack(tmp_path / "empty", "--followers-apart") as stack:
         stack.wait_until_built()
         page = open_page()
         page.goto(url(stack, "/?q=anything"))
