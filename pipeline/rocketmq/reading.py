@@ -34,16 +34,16 @@ import numpy as np
 import pyarrow as pa
 import tenacity
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pipeline.kept_workers import settle
-from pipeline.rocketmq.bodies.compression import decompressed
-from pipeline.rocketmq.bodies.formats import BodyFormat
+from pipeline.rocketmq.bodies.compression import decompressed, decompressed_or_none
+from pipeline.rocketmq.bodies.formats import BodyFormat, Decode
 from pipeline.rocketmq.errors import FilterNotAppliedError
 from pipeline.rocketmq.gateway import PAGE_COUNT_MAX, Gateway
 from pipeline.rocketmq.options import NATIVE, NO_SECURITY, READ_FROM, RETRY_SECONDS_DEFAULT, SecurityOptions
 from pipeline.rocketmq.ranges import MessageRange, report_loss
-from pipeline.rocketmq.rows import BATCH_BYTES_MAX, BROKER, RowBatches, StoredMessage
+from pipeline.rocketmq.rows import BATCH_BYTES_MAX, BODY_VALUE, BROKER, RowBatches, StoredMessage
 from pipeline.scan.arrow_batches import ArrowBatches, replaced
 from pipeline.scan.scan import RecordRun, RowCheck
 from pipeline.scan.schema import BODY, own_names
@@ -98,18 +98,31 @@ class RecordBatches:
         schema: the columns; upper and lower case of names are equal.
         broker_name: the shard of all records.
         decompress: bodies as their producers sent them.
+        format_: of column `bodyValue`, if the schema has it.
     """
 
-    def __init__(self, schema: StructType, broker_name: str, *, decompress: bool) -> None:
+    def __init__(
+        self, schema: StructType, broker_name: str, *, decompress: bool, format_: BodyFormat | None = None
+    ) -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")
         self._broker_name = broker_name
-        self._broker_place = next(
-            (place for place, name in enumerate(schema.names) if name.lower() == BROKER.name.lower()), None
-        )
-        of_records = StructType([field for place, field in enumerate(schema) if place != self._broker_place])
-        self._names = own_names(of_records)
+        lower = [name.lower() for name in schema.names]
+        self._broker_place = _place(lower, BROKER.name)
+        self._value_place = _place(lower, BODY_VALUE)
+        of_records = [
+            field for place, field in enumerate(schema) if place not in (self._broker_place, self._value_place)
+        ]
+        self._decode: Decode | None = None
+        if self._value_place is not None:
+            assert format_ is not None
+            self._decode = format_.decoder(self._schema.field(self._value_place).type)
+        self._has_body = BODY in lower
+        if self._decode is not None and not self._has_body:
+            of_records.append(StructField(BODY, BinaryType(), True))
+        self._names = own_names(StructType(of_records))
         self._decompress = decompress
-        self._batches = ArrowBatches(to_arrow_schema(of_records, timezone="UTC"), self._names, RUN_COUNT_MAX)
+        arrow_schema = to_arrow_schema(StructType(of_records), timezone="UTC")
+        self._batches = ArrowBatches(arrow_schema, self._names, RUN_COUNT_MAX)
 
     def batch(self, run: RecordRun) -> pa.RecordBatch:
         """One row for each record.
@@ -117,13 +130,33 @@ class RecordBatches:
         Raises:
             BodyCompressionError: a body cannot be decompressed; it names the message.
         """
-        columns = [
-            _decompressed(column, run) if self._decompress and name == BODY else column
-            for name, column in zip(self._names, self._batches.of_run(run).columns, strict=True)
-        ]
+        columns = list(self._batches.of_run(run).columns)
+        added: list[tuple[int, pa.Array]] = []
         if self._broker_place is not None:
-            columns.insert(self._broker_place, pa.repeat(self._broker_name, len(run)))
+            added.append((self._broker_place, pa.repeat(self._broker_name, len(run))))
+        body_place = _place(self._names, BODY)
+        if body_place is not None:
+            if self._value_place is not None and self._decode is not None:
+                added.append((self._value_place, self._decode(_bodies_or_none(columns[body_place], run))))
+            if not self._has_body:
+                columns.pop(body_place)
+            elif self._decompress:
+                columns[body_place] = _decompressed(columns[body_place], run)
+        for place, column in sorted(added, key=lambda each: each[0]):
+            columns.insert(place, column)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _place(names: Sequence[str], name: str) -> int | None:
+    return names.index(name.lower()) if name.lower() in names else None
+
+
+def _bodies_or_none(bodies: pa.Array, run: RecordRun) -> list[bytes | None]:
+    """The bodies as their producers sent them; None for one that cannot be decompressed."""
+    plain: list[bytes | None] = bodies.to_pylist()
+    for place in np.flatnonzero(run.rows_32[SYS_FLAG] & COMPRESSED).tolist():
+        plain[place] = decompressed_or_none(plain[place] or b"", int(run.rows_32[SYS_FLAG, place]))
+    return plain
 
 
 def _decompressed(bodies: pa.Array, run: RecordRun) -> pa.Array:
@@ -193,10 +226,10 @@ class Task:
         settle()
 
     def _record_batches(self, asked: MessageRange) -> RecordBatches | None:
-        """Makes rows of records; None where tags, keys or decoded bodies are asked for, which need messages."""
-        if self.tags or self.sql or self.format_ is not None or self.view != NATIVE:
+        """Makes rows of records; None where a filter or the other view is asked for, which need messages."""
+        if self.tags or self.sql or self.view != NATIVE:
             return None
-        return RecordBatches(self.schema, asked.key.broker_name, decompress=self.decompress)
+        return RecordBatches(self.schema, asked.key.broker_name, decompress=self.decompress, format_=self.format_)
 
 
 def filter_of(tags: frozenset[str], sql: str) -> pb.MessageFilter | None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
+from pipeline.rocketmq.bodies.formats import BodyOptions, format_of
 from pipeline.rocketmq.reading import RUN_COUNT_MAX, RecordBatches, before, queue_offsets_of, runs_of
-from pipeline.rocketmq.rows import BROKER, RowBatches
+from pipeline.rocketmq.rows import BROKER, RowBatches, body_value
 from pipeline.scan.schema import native_schema
 from reput_client.errors import BodyCompressionError
 from services.convert import stored_message
@@ -101,3 +103,22 @@ def test_a_body_that_cannot_be_decompressed_names_its_message() -> None:
         rows_of_records(frames, ALL, decompress=True)
     shown = stored_message(decode_record(frames[1]), SHARD)
     assert failure.value.metadata["offsetMsgId"] == shown.offset_msg_id
+
+
+@pytest.mark.parametrize("decompress", [False, True])
+def test_decoded_bodies_of_records_are_those_of_messages(decompress: bool) -> None:
+    format_ = format_of(BodyOptions("json", "id long, note string"), StructType)
+    bodies = [b'{"id": 1}', b"no object", b'{"id": 2, "note": "a"}', b"", zlib.compress(b'{"id": 3}')]
+    frames = frames_of([message(body=body, sys_flag=COMPRESSED if body[:1] == b"x" else 0) for body in bodies])
+    shown = [stored_message(decode_record(frame), SHARD) for frame in frames]
+    value = body_value(format_)
+    for fields in ([*ALL.fields, value], [value], [BROKER, value, *native_schema().fields], ALL.fields):
+        schema = StructType(list(fields))
+        records = RecordBatches(schema, SHARD, decompress=decompress, format_=format_)
+        found = [row for run in runs_of(frames) for row in comparable(records.batch(run))]
+        messages = RowBatches(schema, "native", decompress=decompress, format_=format_).batch(shown)
+        assert found == comparable(messages)
+    (run,) = runs_of(frames)
+    values = RecordBatches(StructType([value]), SHARD, decompress=False, format_=format_).batch(run).to_pydict()
+    ids = [None if each is None else each["id"] for each in values["bodyValue"]]
+    assert ids == [1, None, 2, None, 3]
