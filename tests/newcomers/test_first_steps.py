@@ -37,6 +37,6 @@ def test_a_way_in_works_as_the_page_says(title: str, tmp_path: Path) -> None:
 
 
 def test_every_way_in_has_commands_whose_output_is_shown() -> None:
-    assert len(sections()) == 5
+    assert len(sections()) == 6
     for title, blocks in sections().items():
         assert any(block.shown for block in blocks), title

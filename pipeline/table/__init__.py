@@ -1,0 +1,1 @@
+"""The job `table`: a topic as an Apache Iceberg table."""

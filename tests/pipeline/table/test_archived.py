@@ -1,0 +1,159 @@
+"""An archive's files as a table: they are added as they are, once, and the archive never waits for the table."""
+
+import hashlib
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from pipeline.archive import archive as archive_job
+from pipeline.table import archived as job
+from store.archive.archive_reader import ArchiveReader
+from store.errors import InvalidArgumentError, ServiceUnavailableError, UnsupportedStoreError
+from tests.pipeline.table.lakes import FaultyCatalog, catalog_flags, faulty, lake, rows
+from tests.support.archives import BEGIN_MILLIS, BROKER, Archived, archived, message, write_log
+from tests.support.command import run_command
+from tests.support.fixture_stores import walk_frames
+
+TABLE = "shop.orders"
+DAY_MILLIS = 86_400_000
+# What retention leaves behind an archive of an older run: files of three days and four topics.
+MESSAGE_COUNT = 1200
+TOPICS = ("orders", "支付", "%RETRY%group", "orders")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Archived:
+    chance = random.Random(39)
+    directory = tmp_path_factory.mktemp("archived")
+    messages = [
+        message(n, topic=TOPICS[n % 4], queue_id=n % 3, keys=f"k{n % 20}", body=chance.randbytes(chance.randrange(300)))
+        for n in range(MESSAGE_COUNT)
+    ]
+    store = write_log(directory / "store", messages, millis_between=3 * DAY_MILLIS // MESSAGE_COUNT)
+    return archived(store, directory / "archive")
+
+
+def digests(archive: Path) -> dict[str, str]:
+    files = (path for path in archive.rglob("*") if path.is_file())
+    return {str(path.relative_to(archive)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.mark.parametrize("topic", sorted(set(TOPICS)))
+def test_a_table_has_every_archived_message_of_its_topic(made: Archived, tmp_path: Path, topic: str) -> None:
+    before = digests(made.archive)
+    catalog = lake(tmp_path)
+
+    report = job.run(made.archive, topic, catalog, TABLE, broker_name=BROKER)
+
+    expected = {record.commit_log_offset: bytes(record.body) for record in made.records if record.topic == topic}
+    assert {row["physicalOffset"]: row["body"] for row in rows(catalog)} == expected
+    assert report.findings == []
+    assert report.counts["row_count"] == len(expected) == catalog.load_table(TABLE).scan().count()
+    assert digests(made.archive) == before, "the files of an archive are never written"
+    assert not list((tmp_path / "warehouse").rglob("*.parquet")), "no byte is copied"
+
+
+def test_days_are_partitions_that_a_query_prunes(made: Archived, tmp_path: Path) -> None:
+    catalog = lake(tmp_path)
+    job.run(made.archive, "orders", catalog, TABLE, broker_name=BROKER)
+    table = catalog.load_table(TABLE)
+    files = list(table.scan().plan_files())
+    days = {row["partition"]["day"] for row in table.inspect.partitions().to_pylist()}
+    one = list(table.scan(f"storeTimestamp >= '{max(days)}T00:00:00+00:00'").plan_files())
+    assert len(days) >= 3
+    assert 0 < len(one) < len(files)
+
+
+def test_a_second_run_adds_nothing_and_a_file_that_has_grown_is_replaced(tmp_path: Path) -> None:
+    messages = [message(n, keys=f"k{n}") for n in range(900)]
+    archive, catalog = tmp_path / "archive", lake(tmp_path / "lake")
+    archived(write_log(tmp_path / "part", messages[:700]), archive)
+    first = job.run(archive, "orders", catalog, TABLE, broker_name=BROKER).counts
+    again = job.run(archive, "orders", catalog, TABLE, broker_name=BROKER).counts
+    assert again["added_file_count"] == again["removed_file_count"] == 0
+    assert len(catalog.load_table(TABLE).snapshots()) == 1
+
+    whole = write_log(tmp_path / "whole", messages)
+    archive_job.run(None, whole, archive, broker_name=BROKER, include_active=True)
+    grown = job.run(archive, "orders", catalog, TABLE, broker_name=BROKER).counts
+
+    assert grown["removed_file_count"] == 1
+    assert grown["row_count"] > first["row_count"]
+    assert sorted(row["physicalOffset"] for row in rows(catalog)) == [offset for offset, _ in walk_frames(whole)]
+
+
+def test_shards_share_a_table_and_leave_each_others_files_alone(tmp_path: Path) -> None:
+    archive, catalog = tmp_path / "archive", lake(tmp_path / "lake")
+    for name in ("broker", "broker-b"):
+        store = write_log(tmp_path / name, [message(n) for n in range(10)])
+        archive_job.run(None, store, archive, broker_name=name, include_active=True)
+        assert job.run(archive, "orders", catalog, TABLE, broker_name=name).counts["removed_file_count"] == 0
+    assert len(rows(catalog)) == 20
+
+
+@pytest.mark.parametrize("fault", ["refused", "lost", "answer lost"])
+def test_a_commit_that_fails_or_whose_answer_is_lost_adds_each_file_once(
+    made: Archived, tmp_path: Path, fault: str
+) -> None:
+    catalog = faulty(tmp_path)
+    catalog.create_namespace("shop")
+    catalog.fault = lambda number: fault if number == 2 else ""  # the first one makes the table
+
+    job.run(made.archive, "支付", catalog, TABLE, broker_name=BROKER)
+
+    assert len(rows(catalog)) == MESSAGE_COUNT // 4
+
+
+def test_a_catalog_that_is_away_changes_neither_archive_nor_point_lookups(made: Archived, tmp_path: Path) -> None:
+    before = digests(made.archive)
+    catalog: FaultyCatalog = faulty(tmp_path)
+    catalog.create_namespace("shop")
+    catalog.fault = lambda number: "lost"
+
+    with pytest.raises(ServiceUnavailableError, match="'lake' or its files cannot be reached"):
+        job.run(made.archive, "orders", catalog, TABLE, broker_name=BROKER)
+
+    assert digests(made.archive) == before
+    found = ArchiveReader(made.archive, BROKER).search("orders", "k3")
+    assert list(found.commit_log_offsets) == made.keyed("orders", "k3")
+
+
+def test_what_is_no_archive_or_has_no_such_topic_is_refused(made: Archived, tmp_path: Path) -> None:
+    catalog = lake(tmp_path)
+    with pytest.raises(UnsupportedStoreError, match="is not an archive"):
+        job.run(tmp_path, "orders", catalog, TABLE)
+    with pytest.raises(InvalidArgumentError, match="no message of topic 'nothing' in shard 'broker-a'"):
+        job.run(made.archive, "nothing", catalog, TABLE)
+    job.run(made.archive, "orders", catalog, TABLE, broker_name=BROKER)
+    with pytest.raises(InvalidArgumentError, match=r"is of the topic 'orders' in the archive file://"):
+        job.run(made.archive, "支付", catalog, TABLE, broker_name=BROKER)
+
+
+def test_a_file_with_rows_of_several_days_is_a_finding_and_the_others_are_added(tmp_path: Path) -> None:
+    """Days outside the years 1 to 9999 share the nearest date of the archive; Iceberg has a partition for each."""
+    far = 253_402_300_800_000 + 5 * DAY_MILLIS
+
+    def time_of(number: int) -> int:
+        return BEGIN_MILLIS + number if number < 10 else far + number % 2 * DAY_MILLIS
+
+    store = write_log(tmp_path / "store", [message(n) for n in range(14)], time_of=time_of)
+    archive = archived(store, tmp_path / "archive").archive
+    catalog = lake(tmp_path / "lake")
+
+    report = job.run(archive, "orders", catalog, TABLE, broker_name=BROKER)
+
+    assert [finding["kind"] for finding in report.findings] == ["file_not_added"]
+    assert "date=9999-12-31" in report.findings[0]["file"]
+    assert catalog.load_table(TABLE).scan().count() == 10
+
+
+def test_the_command_adds_an_archive_and_deletes_nothing_from_it(made: Archived, tmp_path: Path) -> None:
+    verb = ["pipeline", "table", "--table", TABLE, *catalog_flags(tmp_path)]
+    done = run_command(*verb, "--topic", "orders", "--archive", str(made.archive))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["counts"]["row_count"] == MESSAGE_COUNT // 2
+    refused = run_command(*verb, "--delete-key", "k3")
+    assert refused.returncode == 2
+    assert "has the files of the archive" in " ".join(refused.stderr.split())
