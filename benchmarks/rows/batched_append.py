@@ -93,7 +93,9 @@ class OneKib(BatchedAppend):
 
     number = 1
     title = "Batched append, 1 KiB x 32"
-    cause = "The Python client is the wall: it encodes and hands over each batch on one of the two cores (ADR 0097)."
+    cause = (
+        "The Python client is the wall: it encodes and hands over messages on one of the two cores (ADR 0097, 0176)."
+    )
     what = (
         "One client process (reput_client.Producer.send_batch; a Java producer with 8 threads, both with a list of messages "
         "a call), flush asynchronous, unique key and a business key indexed on both sides. Lists that wait while eight "

@@ -120,7 +120,7 @@ class PopPoll(Poll):
         )
         self._checks = checks
         self._delivering = delivering
-        self._question = question.SerializeToString()  # it waits for long, and the object takes eight times as much
+        self._question = question.SerializeToString()  # it waits for long, and the object takes five times as much
         self._has_joined = False  # in this look: it joins once
 
     @property
