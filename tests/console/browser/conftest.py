@@ -3,6 +3,7 @@
 REPUT_TEST_SCREENSHOTS names a directory for pictures of the pages; without it none are taken.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -26,21 +27,46 @@ HOSTILE_BODIES = {
     "chinese": "订单已创建".encode(),
 }
 HOSTILE_KEY = "<b>'\"&\u202ex"
+TRACED_KEY = "7F0000010000000000000000000000AA"
+_REPLICA = {
+    "broker_name": "broker-a",
+    "replica": "r1",
+    "first_offset": 0,
+    "end_offset": 9,
+    "lag_bytes": 0,
+    "error_count": 1,
+}
+REPORT = {
+    **{
+        "job": "audit-cluster",
+        "started_at_millis": 1_800_000_000_000,
+        "seconds": 1.5,
+        "counts": {"log_bytes": 1 << 40},
+    },
+    **{"findings": [{"kind": "LOG_HOLE", "file": "commitlog/" + "0" * 90}] * 30, "notes": ["n" * 300]},
+    "replicas": [{**_REPLICA, "warning_count": 0, "is_log_only": False}],
+}
 HIT_COUNT = 4_000  # a search by expression takes several steps, and not minutes on a busy machine
 
 
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """Services on a copy of the broker's store, with hostile messages, a key that 4,000 messages have, and lite topics."""
+    """Services on a copy of the broker's store, with hostile messages, a key that 4,000 messages have, lite topics, a message
+    of which clients told, and reports."""
     from reput.gateway.v1 import gateway_service_pb2 as pb
 
     root = unpack_store("broker", tmp_path_factory.mktemp("console") / "store")
-    with running_stack(root) as running:
+    (reports := root.with_name("reports")).mkdir()
+    for number in range(2):
+        (reports / f"cluster-{number}.json").write_text(json.dumps(REPORT))
+    with running_stack(root, settings={"REPUT_GATEWAY_CONSOLE_REPORTS": str(reports)}) as running:
         messages = [
             new_message("Hostile", body, queue_id=0, keys=[name], tags=HOSTILE_KEY, properties={"<i>": HOSTILE_KEY})
             for name, body in HOSTILE_BODIES.items()
         ]
         messages += [new_message("Hostile", b"key", queue_id=0, keys=[HOSTILE_KEY])]
+        messages += [new_message("Traced", b"traced", unique_key=TRACED_KEY, keys=["traced-1"])]
+        messages += [new_message("RMQ_SYS_TRACE_TOPIC", traces_of(30), keys=[TRACED_KEY])]
         running.gateway.AppendMessages(pb.AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
         for begin in range(0, HIT_COUNT, 1_000):
             batch = [new_message("Many", b"hit %d" % (begin + number), keys=["hit"]) for number in range(1_000)]
@@ -48,6 +74,22 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         add_lite_topics(running)
         running.wait_until_built()
         yield running
+
+
+def traces_of(count: int) -> bytes:
+    """What clients told of the traced message: its send, so many consumptions with any end, a verdict, a damaged entry."""
+    group = "g" * 120
+    entries = [f"Pub|1800000000000|R|{group}|Traced|{TRACED_KEY}|T|k|10.0.0.1:10911|7|12|0|7F00|true"]
+    for at in range(count):
+        entries += [
+            f"SubBefore|180000000{at:04d}|R|{group}{at}|r{at}|{TRACED_KEY}|{at}|k",
+            f"SubAfter|r{at}|{TRACED_KEY}|30|{'false' if at % 5 else 'true'}|k|{at % 5}|180000001{at:04d}|{group}{at}",
+        ]
+    entries.append(
+        f"EndTransaction|1800000000009|R|{group}|Traced|{TRACED_KEY}|T|k|10.0.0.1:10911|2|t|ROLLBACK_MESSAGE|true"
+    )
+    entries.append(f"Pub|damaged|R|g|T|{TRACED_KEY}")
+    return "".join(entry.replace("|", "\x01") + "\x02" for entry in entries).encode()
 
 
 def add_lite_topics(running: Stack) -> None:
