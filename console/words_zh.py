@@ -78,7 +78,7 @@ CHINESE: dict[str, str] = {
     "Setting": "设置",
     "Settings of a group": "消费者组设置",
     "The body is": "消息体格式",
-    "The check shows what it will do. Nothing is changed before you confirm it.": "“检查”会显示将要做什么。确认之前不会有任何更改。",
+    "The check shows what it will do. Nothing is changed before you confirm it.": "“预览”会显示将要做什么。确认之前不会有任何更改。",
     "The dead letters of the group would be dropped.": "将丢弃该组的死信消息。",
     "The dead letters were dropped.": "死信消息已丢弃。",
     "The group gets the message again; one that was sent back before comes once.": "该组会再次收到此消息；此前已退回过的只投递一次。",

@@ -330,7 +330,8 @@ def console_page() -> str:
                 f"<td>{_marked(row.comment)}</td></tr>"
                 for row in shape.rows
             )
-            table = f'<div class="scroll"><table>{rows}</table></div>' if rows else ""
+            region = f'<div class="scroll" tabindex="0" role="region" aria-label="{shape.name}">'
+            table = f"{region}<table>{rows}</table></div>" if rows else ""
             parts.append(
                 f'<section id="{shape.name}"><h3>{shape.name}</h3><p>{_marked(shape.comment)}</p>{table}</section>'
             )

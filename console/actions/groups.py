@@ -69,7 +69,7 @@ class ResetOffset:
         if to == "time":
             millis = question.time_millis("time")
             if millis is None:
-                raise InvalidArgumentError("time is empty: give the time in UTC.", field="time")
+                raise InvalidArgumentError("time is empty: give one, or choose another place.", field="time")
             request.time.CopyFrom(millis_to_timestamp(millis))
         elif to == "offset":
             if not question.text("offset"):
