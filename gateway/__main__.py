@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from gateway.auth.client_ids import ClientIds
     from gateway.auth.guard import GatewayGuard
     from gateway.auth.sign_in import SignIn
+    from gateway.tenants.tenants import Tenants
 
 SERVICE_NAME = "reput.gateway.v1.GatewayService"
 ADMIN_NAME = "apache.rocketmq.v2.Admin"
@@ -102,7 +103,11 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     scheduling = SchedulingShards(producers, gateway_id)
     endings = Endings(scheduling)
     keeping = ProducerKeeping(producers, scheduling, gateway_id)
-    directory, forwarder, reads = find_shards(server, settings, fan_out, open_remote, delivering, scheduling)
+    tenants = _open_tenants(server, settings)
+    check = None if tenants is None else tenants.check_append
+    directory, forwarder, reads = find_shards(
+        server, settings, fan_out, open_remote, delivering, scheduling, check_append=check
+    )
     shards: ShardsSource = reads
     guard, sign_in = None, None
     appends = LetterAppends(forwarder)
@@ -245,6 +250,20 @@ def _open_doors(
     )
 
 
+def _open_tenants(server: ServiceServer, settings: GatewaySettings) -> "Tenants | None":
+    """The quotas of namespaces; None: there are none. InvalidSettingError when the tenants file cannot be used."""
+    if settings.tenants_file is None:
+        return None
+    # Loaded only by gateways that have quotas.
+    from gateway.auth.access_file import WatchedFile
+    from gateway.tenants.tenants import Tenants
+    from gateway.tenants.tenants_file import parse_tenants_file
+
+    tenants = Tenants(WatchedFile("tenants_file", settings.tenants_file, parse_tenants_file, time.monotonic).current)
+    tenants.show(server.meters)
+    return tenants
+
+
 def _token_secret(settings: GatewaySettings) -> str:
     """What page tokens are encrypted with: nothing that everybody knows where clients may not see everything."""
     if settings.auth != "on" or settings.page_token_secret != KNOWN_TO_ALL:
@@ -263,11 +282,13 @@ def find_shards(
     open_remote: Callable[[ShardTargets], RemoteShard],
     delivering: DeliveryShards | None = None,
     scheduling: SchedulingShards | None = None,
+    *,
+    check_append: Callable[[bytes], None] | None = None,
 ) -> tuple[ShardDirectory[RemoteShard], AppendForwarder, ReplicaReads]:
     """The shards, the forwarder of appends, and the shards as callers choose to read them.
 
     All follow discovery and the leaders of shards until the server stops; so do `delivering` and `scheduling`, of the shards
-    that have a consumer or a schedule service.
+    that have a consumer or a schedule service. `check_append`: see AppendForwarder.
     """
     routes = AppendRoutes()
 
@@ -277,7 +298,7 @@ def find_shards(
     discovery = Discovery(settings.shards_poll_seconds)
     clients = RoleClients(server.tls)
     leaders = Leaders(keep, clients.ask, discovery.retire)
-    forwarder = AppendForwarder(alone_count=settings.worker_count, routes=routes, leaders=leaders)
+    forwarder = AppendForwarder(alone_count=settings.worker_count, routes=routes, leaders=leaders, check=check_append)
 
     def known() -> None:
         watch.wake()

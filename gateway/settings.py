@@ -136,6 +136,7 @@ class GatewaySettings(ServiceSettings):
     # `on`: everything that the access file does not allow is denied (docs/security.md).
     auth: Literal["on", "off"] = setting("off", "Whether clients must sign in; on: access must be granted.")
     access_file: Path | None = setting(None, "TOML file of the rights of clients (docs/security.md).")
+    tenants_file: Path | None = setting(None, "TOML file of the quotas of namespaces (docs/tenants.md); empty: none.")
     jwt_keys_file: Path | None = setting(None, "JWKS file of the issuers of accepted JWTs; empty: no JWTs.")
     jwt_issuer: str = setting("", "The `iss` that a JWT must have.")
     jwt_audience: str = setting("", "The `aud` that a JWT must have.")

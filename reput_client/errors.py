@@ -11,7 +11,7 @@
     ├── UnavailableError           ServiceUnavailableError, StoreRecoveringError, FlushFailedError (LogFileLostError),
     │                              DeadlineExceededError, NotLeaderError, NotEnoughReplicasError, NotConfirmedError,
     │                              LogChangedError, CoordinatorUnavailableError
-    ├── BusyError                  DiskFullError, ResourceBusyError, LightQueueLimitError,
+    ├── BusyError                  DiskFullError, ResourceBusyError, QuotaExceededError, LightQueueLimitError,
     │                              LiteSubscriptionQuotaExceededError
     ├── FailedPreconditionError    StoreReadOnlyError, StoreLockedError, UnsupportedStoreError, InvalidSettingError,
     │                              VerdictTooLateError, RecordConflictError
@@ -211,6 +211,10 @@ class ResourceBusyError(BusyError):
     """The service has reached its limit of concurrent work."""
 
 
+class QuotaExceededError(BusyError):
+    """A namespace has used up a quota; metadata has `namespace`, `quota` and `quotaMax`."""
+
+
 class LightQueueLimitError(BusyError):
     """The shard has as many light queues, those of lite topics too, as it may have; metadata has `count` and `countMax`."""
 
@@ -391,6 +395,7 @@ _REASONED: tuple[type[ReputClientError], ...] = (
     RecordConflictError,
     CoordinatorUnavailableError,
     ResourceBusyError,
+    QuotaExceededError,
     LightQueueLimitError,
     LiteSubscriptionQuotaExceededError,
     UnauthenticatedError,

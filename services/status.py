@@ -71,6 +71,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], grpc.StatusCode] = {
     errors.CoordinatorUnavailableError: grpc.StatusCode.UNAVAILABLE,
     errors.ServiceUnavailableError: grpc.StatusCode.UNAVAILABLE,
     errors.ResourceBusyError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.QuotaExceededError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.LightQueueLimitError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.LiteSubscriptionQuotaExceededError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.UnauthenticatedError: grpc.StatusCode.UNAUTHENTICATED,
@@ -86,6 +87,7 @@ RETRY_SECONDS_BY_ERROR: dict[type[errors.StoreError], int] = {
     errors.NotConfirmedError: 1,
     errors.CoordinatorUnavailableError: 1,
     errors.ResourceBusyError: 1,
+    errors.QuotaExceededError: 1,
 }
 # For statuses without an ErrorInfo of ours: made by gRPC itself, or by a proxy on the way.
 ERROR_BY_CODE: dict[grpc.StatusCode, type[errors.StoreError]] = {

@@ -198,6 +198,10 @@ class ResourceBusyError(StoreError):
     """A limit on concurrent work is reached; try again soon."""
 
 
+class QuotaExceededError(StoreError):
+    """A namespace has used up a quota of the tenants file; metadata has `namespace`, `quota` and `quotaMax`."""
+
+
 class LightQueueLimitError(StoreError):
     """The shard has as many light queues (LMQ, lite topics) as it may have; metadata has `count` and `countMax`."""
 

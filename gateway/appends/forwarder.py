@@ -24,6 +24,7 @@ import structlog
 from grpc_status import rpc_status
 
 from gateway.appends.backpressure import UNANSWERED_COUNT_MAX, Backpressure
+from gateway.appends.checked_stream import CheckedPump, StreamChecks
 from gateway.appends.coalescer import (
     FLUSH_MODE_COUNT,
     SENDER_COUNT,
@@ -291,6 +292,7 @@ class AppendForwarder:
         targets: the commitlogs' addresses; without them, the channels are the only way.
         routes: chooses among several shards.
         leaders: which replica of a shard leads; None: no shard has replicas.
+        check: looks at each request before it is sent, and raises StoreError for one that is refused; None: all are sent.
     """
 
     def __init__(
@@ -301,7 +303,9 @@ class AppendForwarder:
         *,
         routes: AppendRoutes | None = None,
         leaders: LeaderWaits | None = None,
+        check: Callable[[bytes], None] | None = None,
     ) -> None:
+        self._check = check
         self._group = None if leaders is None else CommitlogGroup(leaders)
         self._alone_count = alone_count
         self._spread = AppendSpread(routes or AppendRoutes())
@@ -352,6 +356,8 @@ class AppendForwarder:
 
     def append_messages(self, request: bytes, caller: Answerable) -> None:
         """One request, one response; returns at once."""
+        if not self._passes(request, caller):
+            return
         deadline_seconds = time.monotonic() + remaining_seconds(caller, APPEND_SECONDS)
         only = self._only  # once: a shard may join meanwhile
         if only is not None:
@@ -365,14 +371,30 @@ class AppendForwarder:
         Raises:
             BrokerNotFoundError: it is not known.
         """
+        if not self._passes(request, caller):
+            return
         self._spread.send_to(broker_name, request, time.monotonic() + remaining_seconds(caller, APPEND_SECONDS), caller)
 
     def append_small_to(self, broker_name: str, appends: Sequence[SmallRequest]) -> None:
         """Requests that came together, each of one small message and without options; as `append_to`."""
         deadline_seconds = time.monotonic() + APPEND_SECONDS
         self._spread.commitlog_of(broker_name).send_small(
-            [PendingAppend(each.request, 1, each.flush, deadline_seconds, each.caller) for each in appends]
+            [
+                PendingAppend(each.request, 1, each.flush, deadline_seconds, each.caller)
+                for each in appends
+                if self._passes(each.request, each.caller)
+            ]
         )
+
+    def _passes(self, request: bytes, caller: Answerable) -> bool:
+        """Whether a request is to be sent; if not, its caller is answered."""
+        if self._check is not None:
+            try:
+                self._check(request)
+            except StoreError as refusal:
+                fail_each([caller], to_status(refusal))
+                return False
+        return True
 
     def append_message_stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """A stream for a stream, over gRPC.
@@ -382,7 +404,8 @@ class AppendForwarder:
         for a caller that does not read. The end of the requests is passed on; when either side cancels, the other side
         is cancelled, too.
         """
-        held = Backpressure(requests)
+        checks = None if self._check is None else StreamChecks(self._check, context)
+        held = Backpressure(requests if checks is None else map(checks.request, requests))
         only = self._only  # once: a shard may join meanwhile
         call = self._spread_stream(held, context) if only is None else self._one_stream(held, context, only)
 
@@ -394,7 +417,7 @@ class AppendForwarder:
             end()
         try:
             for response in call:
-                yield response
+                yield response if checks is None else checks.answer(response)
                 held.answered()
         except grpc.RpcError as rpc_error:
             context.abort_with_status(rpc_status.to_status(self._told(failure_of(rpc_error).status, only)))
@@ -403,7 +426,7 @@ class AppendForwarder:
         finally:
             end()
 
-    def pump_message_stream(self, pump: StreamPump, context: grpc.ServicerContext) -> bool:
+    def pump_message_stream(self, pump: StreamPump | CheckedPump, context: grpc.ServicerContext) -> bool:
         """The same to the only commitlog, fed by gRPC's polling thread; False when there are several.
 
         Over its local socket where it has one. The caller's deadline ends the stream like a cancellation.
@@ -411,6 +434,8 @@ class AppendForwarder:
         only = self._only
         if only is None:
             return False
+        if self._check is not None:
+            pump = CheckedPump(pump, StreamChecks(self._check, context))
         stream = only.local.open_stream()
         if stream is None:
             self._pump_over_grpc(pump, context, only)
@@ -427,7 +452,7 @@ class AppendForwarder:
             pump.wait_until_sent()  # the call must not end before its last responses are sent
         return True
 
-    def _pump_over_grpc(self, pump: StreamPump, context: grpc.ServicerContext, only: Commitlog) -> None:
+    def _pump_over_grpc(self, pump: StreamPump | CheckedPump, context: grpc.ServicerContext, only: Commitlog) -> None:
         requests: SimpleQueue[bytes | None] = SimpleQueue()
         call = self._one_stream(iter(requests.get, None), context, only)
         if not context.add_callback(call.cancel):

@@ -10,15 +10,13 @@
                                           of a producer, for each
     what a client says of itself          also whose its client id is (client_ids.py)
 
-An append is parsed here only to read its topics; the handler gets its bytes. The responses of a stream have the order of
-its requests, and only the handler keeps that order. So for a refused request the handler gets an empty one, which is not
-stored, and its response is replaced by the refusal. The same holds when the caller's rights end during a stream (an expired
-JWT, a key removed from the file). A stream of answers ends then before its next answer.
+An append is parsed here only to read its topics; the handler gets its bytes. A refused request of a stream is answered in its
+place (gateway/appends/checked_stream.py). The same holds when the caller's rights end during a stream (an expired JWT, a key
+removed from the file). A stream of answers ends then before its next answer.
 """
 
-import contextlib
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -27,6 +25,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from gateway.appends.checked_stream import CheckedPump, StreamChecks
 from gateway.auth.access import ADMIN, READ, WRITE, Access
 from gateway.auth.access_file import LOOK_SECONDS
 from gateway.auth.audit import Audit
@@ -36,25 +35,21 @@ from gateway.auth.rules import Rule, rule_of
 from gateway.auth.sign_in import SignIn
 from gateway.queries.page import check_topic_size
 from gateway.rocketmq.caller import caller_of
-from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.methods import MESSAGING_SERVICE, METHODS
 from services.serving.calls.append_pump import Pumped, StreamPump
 from services.serving.calls.streamed_later import StreamedLater
 from services.serving.calls.unary_call import AnsweredLater
 from services.serving.interceptors import check_field_count
-from services.status import code_of, to_status
+from services.status import code_of
 from store.errors import InvalidArgumentError, PermissionDeniedError, StoreError, UnauthenticatedError
 
 UNKNOWN = "UNKNOWN"
-# The call ended before its response: it is unknown whether the messages are stored.
-UNANSWERED = "UNANSWERED"
 NO_CLIENT = ""
 TERMINATION = MESSAGING_SERVICE + "NotifyClientTermination"
 # What changes what a gateway knows of a client. Other calls say for which group or topic they are, and do that only.
 OF_ITSELF = frozenset(
     MESSAGING_SERVICE + name for name in ("Telemetry", "Heartbeat", "SyncLiteSubscription", "NotifyClientTermination")
 )
-EMPTY_REQUEST = b""
 GROUP_CHARACTERS_SHOWN = 128
 
 
@@ -400,9 +395,15 @@ def _streamed_later(guard: _MethodGuard, inner: StreamedLater) -> StreamedLater:
     return StreamedLater(offer, inner.refused)
 
 
+def _stream_checks(guard: _MethodGuard, context: Any) -> StreamChecks:
+    """Of an append stream; a caller without any right to append is refused at the begin."""
+    guard.check(context, None)
+    return StreamChecks(lambda request: guard.check_bytes(context, request, has_begun=True), context)
+
+
 def _append_stream(guard: _MethodGuard, inner: Any) -> Any:
     def by_thread(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        checks = _StreamChecks(guard, context)
+        checks = _stream_checks(guard, context)
         # A generator would keep each request and response alive while a slow reader takes it.
         return map(checks.answer, inner(map(checks.request, requests), context))
 
@@ -410,77 +411,8 @@ def _append_stream(guard: _MethodGuard, inner: Any) -> Any:
         return by_thread
 
     def pump(stream_pump: StreamPump, context: Any) -> bool:
-        checked = _CheckedPump(stream_pump, _StreamChecks(guard, context))
+        checked = CheckedPump(stream_pump, _stream_checks(guard, context))
         is_done: bool = inner.pump(checked, context)  # type: ignore[arg-type]  # as good as one
         return is_done
 
     return Pumped(by_thread, pump)
-
-
-class _StreamChecks:
-    """The requests and responses of one append stream. A caller without any right to append is refused at the begin.
-
-    Args:
-        guard: checks requests.
-        context: the call's.
-    """
-
-    def __init__(self, guard: _MethodGuard, context: Any) -> None:
-        self._guard = guard
-        self._context = context
-        self._unanswered: deque[_Append | StoreError] = deque()
-        guard.check(context, None)
-        if not context.add_callback(self.end):
-            self.end()
-
-    def request(self, request: bytes) -> bytes:
-        """The bytes for the handler."""
-        try:
-            append = self._guard.check_bytes(self._context, request, has_begun=True)
-            assert append is not None, "a stream of appends"
-            self._unanswered.append(append)
-        except StoreError as refusal:
-            self._unanswered.append(refusal)
-            return EMPTY_REQUEST
-        return request
-
-    def answer(self, answer: bytes) -> bytes:
-        """The response to the oldest request."""
-        try:
-            asked = self._unanswered.popleft()
-        except IndexError:  # the call has ended
-            return answer
-        if isinstance(asked, _Append):
-            asked.answered(answer)
-            return answer
-        return pb.AppendMessageStreamResponse(error=to_status(asked)).SerializeToString()
-
-    def end(self) -> None:
-        """The call has ended: no more responses."""
-        while self._unanswered:
-            with contextlib.suppress(IndexError):  # a response was faster
-                asked = self._unanswered.popleft()
-                if isinstance(asked, _Append):
-                    asked.ended(UNANSWERED)
-
-
-class _CheckedPump:
-    """A StreamPump that checks requests and replaces the responses of refused ones."""
-
-    def __init__(self, pump: StreamPump, checks: _StreamChecks) -> None:
-        self._pump = pump
-        self._checks = checks
-
-    def start(self, take: Callable[[bytes | None], None], unanswered_count_max: int) -> None:
-        """See StreamPump."""
-        self._pump.start(
-            lambda request: take(None if request is None else self._checks.request(request)), unanswered_count_max
-        )
-
-    def send(self, answer: bytes) -> None:
-        """See StreamPump."""
-        self._pump.send(self._checks.answer(answer))
-
-    def wait_until_sent(self) -> None:
-        """See StreamPump."""
-        self._pump.wait_until_sent()

@@ -12,7 +12,8 @@ Who asks, and whether it may, is found before the handler (gateway/auth/door_gua
 stands in a body. So is how long the names are that stand in its fields (NAME_FIELDS); `name_in` does it for those in a body.
 
 `code_of` is the only place where an error becomes a response code; the text of the error is the remark. A client repeats a
-send on 1, 2, 14, 16 and 17, so a failure that may pass is 14 (SERVICE_NOT_AVAILABLE) or 2 (SYSTEM_BUSY).
+send on 1, 2, 14, 16 and 17, so a failure that may pass is 14 (SERVICE_NOT_AVAILABLE) or 2 (SYSTEM_BUSY). A
+namespace over a quota is 215 (FLOW_CONTROL): no client of Java repeats a send on it by itself.
 
 Clients take turns at the threads, and each has a share of the places where requests wait for one (fair_threads.py); a request
 beyond its client's share is answered 2. A request that changes nothing is dropped once its connection has ended.
@@ -119,6 +120,7 @@ CODE_BY_ERROR: Mapping[type[StoreError], int] = {
     errors.ServiceUnavailableError: ResponseCode.SERVICE_NOT_AVAILABLE,
     errors.DeadlineExceededError: ResponseCode.SERVICE_NOT_AVAILABLE,
     errors.ResourceBusyError: ResponseCode.SYSTEM_BUSY,
+    errors.QuotaExceededError: ResponseCode.FLOW_CONTROL,
     errors.PermissionDeniedError: ResponseCode.NO_PERMISSION,
     errors.UnauthenticatedError: ResponseCode.NO_PERMISSION,
     errors.StoreError: ResponseCode.SYSTEM_ERROR,

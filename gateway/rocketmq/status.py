@@ -32,6 +32,7 @@ CODE_BY_ERROR: dict[type[errors.StoreError], "v2.Code"] = {
     errors.StoreReadOnlyError: v2.PRECONDITION_FAILED,
     errors.ServiceUnavailableError: v2.HA_NOT_AVAILABLE,
     errors.ResourceBusyError: v2.TOO_MANY_REQUESTS,
+    errors.QuotaExceededError: v2.TOO_MANY_REQUESTS,
     errors.LightQueueLimitError: v2.LITE_TOPIC_QUOTA_EXCEEDED,
     errors.LiteSubscriptionQuotaExceededError: v2.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
     errors.UnauthenticatedError: v2.UNAUTHORIZED,

@@ -153,6 +153,7 @@ ROWS: tuple[tuple[str, str, str, str, str, bool], ...] = (
     ("gateway", "client_ca", "", "", "PEM file: clients must show a certificate signed by it; empty: none.", False),
     ("gateway", "auth", "off", "on|off", "Whether clients must sign in; on: access must be granted.", False),
     ("gateway", "access_file", "", "", "TOML file of the rights of clients (docs/security.md).", False),
+    ("gateway", "tenants_file", "", "", "TOML file of the quotas of namespaces (docs/tenants.md); empty: none.", False),
     ("gateway", "jwt_keys_file", "", "", "JWKS file of the issuers of accepted JWTs; empty: no JWTs.", False),
     ("gateway", "jwt_issuer", "", "", "The `iss` that a JWT must have.", False),
     ("gateway", "jwt_audience", "", "", "The `aud` that a JWT must have.", False),

@@ -120,6 +120,12 @@ def dead_letter_topic_of(consumer_group: str) -> str:
     return DLQ_PREFIX + consumer_group
 
 
+def namespace_of(name: str) -> str:
+    """The namespace of a topic or group, also of a retry or dead-letter topic; empty: it has none (`NamespaceUtil`)."""
+    namespace, separator, _ = name.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX).partition("%")
+    return namespace if separator else ""
+
+
 def is_light_queue(topic: str) -> bool:
     """Whether this is the name of a light queue of RocketMQ: its messages are records of other topics."""
     return topic.startswith(LIGHT_QUEUE_PREFIX)

@@ -60,7 +60,10 @@ def test_codes_and_reasons_are_those_of_the_contract(error_class, code, reason):
     assert status.error_info(rich).reason == reason
 
 
-@pytest.mark.parametrize("error_class", [errors.DiskFullError, errors.StoreRecoveringError, errors.ResourceBusyError])
+@pytest.mark.parametrize(
+    "error_class",
+    [errors.DiskFullError, errors.StoreRecoveringError, errors.ResourceBusyError, errors.QuotaExceededError],
+)
 def test_what_passes_by_itself_says_when_to_try_again(error_class):
     rich = status.to_status(error_class("text"))
 

@@ -4,7 +4,7 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from gateway.appends import forwarder
 from gateway.appends.coalescer import SENDER_COUNT, SMALL_REQUEST_BYTES_MAX, AppendFailedError
-from gateway.appends.forwarder import AppendForwarder
+from gateway.appends.forwarder import AppendForwarder, SmallRequest
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
@@ -23,8 +23,14 @@ from services.local.server import serve_local
 from services.local.wire import APPENDS, LocalMethod
 from services.serving.server import ServiceServer
 from services.settings.service_settings import ServiceSettings
-from services.status import from_rpc_error
-from store.errors import InvalidArgumentError, InvalidMessageError, ServiceUnavailableError, TopicNotFoundError
+from services.status import from_rpc_error, from_status
+from store.errors import (
+    InvalidArgumentError,
+    InvalidMessageError,
+    QuotaExceededError,
+    ServiceUnavailableError,
+    TopicNotFoundError,
+)
 from tests.services.loopback import commit_log_server
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_for, wait_until
 
@@ -95,11 +101,13 @@ def error_of(call):
 
 
 @contextlib.contextmanager
-def gateway_to(address: str, target: str = "") -> Iterator[tuple[ServiceServer, pb_grpc.GatewayServiceStub]]:
+def gateway_to(
+    address: str, target: str = "", check: Callable[[bytes], None] | None = None
+) -> Iterator[tuple[ServiceServer, pb_grpc.GatewayServiceStub]]:
     """A gateway that appends at an address over gRPC, and with a target also over its socket."""
     server = ServiceServer("gateway", ServiceSettings(worker_count=WORKER_COUNT))
     with grpc.insecure_channel(address) as backend:
-        forwarder = AppendForwarder([backend], targets=[target])
+        forwarder = AppendForwarder([backend], targets=[target], check=check)
 
         def add(_servicer, grpc_server):
             grpc_server.add_registered_method_handlers(SERVICE_NAME, forwarder.handlers())
@@ -311,6 +319,53 @@ def test_a_large_request_whose_caller_cannot_be_answered_fails_once_and_raises_n
         commitlog.close()
     ((status,),) = [call.args for call in caller.fail.mock_calls]
     assert status == "full" or "its messages may be stored" in status.message
+
+
+def refuse_hostile(request):
+    if b"hostile" in request:
+        raise QuotaExceededError("it has used up its quota", namespace="hostile", quota="sent_messages_per_second")
+
+
+def test_a_refused_request_of_a_stream_is_answered_in_its_place_and_not_sent(commitlog):
+    bodies = [b"1", b"hostile", b"2", b"hostile", b"3"]
+
+    def append_stream(requests, context):
+        for request in requests:
+            yield pb.AppendMessageStreamResponse(results=commitlog.append(request, context).results)
+
+    with (
+        commit_log_server(append_messages=commitlog.append, append_message_stream=append_stream) as backend,
+        gateway_to(backend.address, check=refuse_hostile) as (_, gateway),
+    ):
+        requests = [pb.AppendMessageStreamRequest(messages=request_of(body).messages) for body in bodies]
+        answers = list(gateway.AppendMessageStream(iter(requests), timeout=WAIT_SECONDS_MAX))
+        alone = gateway.AppendMessages.future(request_of(b"hostile"), timeout=WAIT_SECONDS_MAX)
+        assert type(error_of(alone)) is QuotaExceededError
+    told = [each.results[0].unique_key if each.results else from_status(each.error) for each in answers]
+    assert [each for each in told if isinstance(each, str)] == ["1", "2", "3"]
+    assert [type(each) for each in told] == [str, QuotaExceededError, str, QuotaExceededError, str]
+    assert b"hostile" not in {message.body for request in commitlog.requests for message in request.messages}
+
+
+def test_a_refused_request_over_several_shards_is_sent_to_none():
+    logs = [Commitlog(), Commitlog()]
+    with (
+        commit_log_server(append_messages=logs[0].append) as first,
+        commit_log_server(append_messages=logs[1].append) as second,
+        grpc.insecure_channel(first.address) as to_first,
+        grpc.insecure_channel(second.address) as to_second,
+    ):
+        forwarder = AppendForwarder([to_first, to_second], check=refuse_hostile)
+        callers = [Mock() for _ in range(3)]
+        request = request_of(b"hostile").SerializeToString()
+        forwarder.append_messages(request, callers[0])
+        forwarder.append_to("shard-1", request, callers[1])
+        forwarder.append_small_to("shard-0", [SmallRequest(request, 0, callers[2])])
+        for caller in callers:
+            ((name, (status,), _),) = [call for call in caller.mock_calls if call[0] in ("answer", "fail")]
+            assert (name, type(from_status(status))) == ("fail", QuotaExceededError)
+        forwarder.close()
+    assert [log.requests for log in logs] == [[], []]
 
 
 def test_requests_take_turns_among_the_shards():

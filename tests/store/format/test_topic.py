@@ -33,6 +33,7 @@ from store.format.topic import (
     lite_queue_name,
     lite_topic_of,
     name_matcher,
+    namespace_of,
     next_topic_members,
     popped_topic_of,
     pull_retry_topic_of,
@@ -357,3 +358,22 @@ def test_an_expiration_of_lite_topics_is_minutes_or_never(written: str, minutes:
 def test_an_expiration_that_is_no_number_of_minutes_is_refused_by_name(written: str) -> None:
     with pytest.raises(ValueError, match=r"lite\.topic\.expiration .*43200 minutes"):
         lite_expiration_minutes_of(written)
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace"),
+    [
+        ("Orders", ""),
+        ("team-a%Orders", "team-a"),
+        ("team-a%Orders%x", "team-a"),
+        ("%RETRY%team-a%group", "team-a"),
+        ("%RETRY%team-a%group_team-a%Orders", "team-a"),
+        ("%DLQ%team-a%group", "team-a"),
+        ("%RETRY%group", ""),
+        ("%LMQ%$Orders$lite", ""),
+        ("%Orders", ""),
+        ("", ""),
+    ],
+)
+def test_a_topic_or_group_has_the_namespace_that_rocketmq_reads(name: str, namespace: str) -> None:
+    assert namespace_of(name) == namespace

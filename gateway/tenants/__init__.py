@@ -1,0 +1,1 @@
+"""Quotas of namespaces (docs/tenants.md, ADR 0173)."""

@@ -1,0 +1,60 @@
+"""The tenants file: what each namespace may use.
+
+    gateway_count = 2                           # gateways that share the rates; each lets its part pass
+
+    [namespaces.team-a]
+    sent_bytes_per_second = 1_000_000
+    sent_messages_per_second = 1_000
+
+What is left out is not limited, and a namespace that is not named has no quota. The file is checked for changes and read as a
+whole, as the access file (gateway/auth/access_file.py).
+"""
+
+import tomllib
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pydantic
+
+# As many gateways as shards; more is a mistake.
+GATEWAY_COUNT_MAX = 1_000
+# Each is a few numbers in memory, and some series on the page of metrics.
+NAMESPACE_COUNT_MAX = 1_000
+NAMESPACE_PATTERN = r"^[|a-zA-Z0-9_-]{1,120}$"
+
+Name = Annotated[str, pydantic.Field(pattern=NAMESPACE_PATTERN)]
+Limit = Annotated[int, pydantic.Field(ge=0, strict=True)]
+
+
+class Quotas(pydantic.BaseModel):
+    """What a namespace may use; None: no limit.
+
+    Attributes:
+        sent_bytes_per_second: bytes of messages that are sent, as protobuf has them.
+        sent_messages_per_second: messages that are sent.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    sent_bytes_per_second: Limit | None = None
+    sent_messages_per_second: Limit | None = None
+
+
+class TenantsFile(pydantic.BaseModel):
+    """The file.
+
+    Attributes:
+        gateway_count: gateways that share the rates.
+        namespaces: quotas by namespace.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    gateway_count: Annotated[int, pydantic.Field(ge=1, le=GATEWAY_COUNT_MAX, strict=True)] = 1
+    namespaces: Annotated[dict[Name, Quotas], pydantic.Field(max_length=NAMESPACE_COUNT_MAX)] = {}
+
+
+def parse_tenants_file(data: bytes) -> TenantsFile:
+    """The quotas of a tenants file; ValueError: it is not valid."""
+    table: Mapping[str, Any] = tomllib.loads(data.decode("utf-8"))
+    return TenantsFile.model_validate(table)
