@@ -108,12 +108,18 @@ USER_VERBS = {
     "delete": ("cli.users", "delete"),
     "import": ("cli.users", "import_users"),
 }
+# The same for `reput tenant NAME`.
+TENANT_VERBS = {
+    "list": ("cli.tenants", "list_tenants"),
+    "check": ("cli.tenants", "check"),
+}
 # Verbs in groups: their help and their verbs.
 GROUPS = {
     "pipeline": ("Jobs on Spark over the store's files; each prints a JSON report.", PIPELINE_VERBS),
     "topic": ("Create, change, delete and list topics.", TOPIC_VERBS),
     "group": ("Change and delete consumer groups.", CONSUMER_GROUP_VERBS),
     "context": ("Names for gateways, with their certificates and credentials.", CONTEXT_VERBS),
+    "tenant": ("Namespaces: what they use, and the tenants file of a gateway.", TENANT_VERBS),
     "user": ("Users of RocketMQ's clients, in the access file of a gateway.", USER_VERBS),
     "dlq": ("List, resend, export and drop the dead letters of a consumer group.", DEAD_LETTER_VERBS),
 }

@@ -46,6 +46,9 @@ class GatewayPort(Protocol):
     def ListLiteTopics(self, request: pb.ListLiteTopicsRequest, context: Any) -> pb.ListLiteTopicsResponse:
         """Lite topics of a topic, with how groups stand."""
 
+    def ListTenants(self, request: pb.ListTenantsRequest, context: Any) -> pb.ListTenantsResponse:
+        """Namespaces, what they use, and their quotas."""
+
     def ListConsumerGroups(self, request: pb.ListConsumerGroupsRequest, context: Any) -> pb.ListConsumerGroupsResponse:
         """Consumer groups."""
 

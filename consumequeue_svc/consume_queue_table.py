@@ -167,6 +167,11 @@ class ConsumeQueueTable:
         """How many queues there are, and how many topics."""
         return len(self._queues), len(self._numbers)
 
+    def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """One queue that is no light queue; None when it is not in the table."""
+        with self._lock:
+            return self._queues.get((topic, queue_id))
+
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | LightQueue:
         """One queue.
 

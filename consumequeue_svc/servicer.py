@@ -9,6 +9,7 @@ from consumequeue_svc.batch_queues import BatchQueues
 from consumequeue_svc.consume_queue import ConsumeQueue
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from consumequeue_svc.light_queues import LightQueue
+from consumequeue_svc.stored_bytes import StoredBytes
 from consumequeue_svc.time_search import Boundary, search_offset, time_span
 from reput.consumequeue.v1 import consumequeue_service_pb2 as pb
 from reput.consumequeue.v1 import consumequeue_service_pb2_grpc as pb_grpc
@@ -26,7 +27,7 @@ from store.errors import (
     StoreRecoveringError,
 )
 from store.format.derived.queue_unit import QueueUnit
-from store.format.topic import LIGHT_QUEUE_PREFIX, split_lite_queue
+from store.format.topic import LIGHT_QUEUE_PREFIX, namespace_of, split_lite_queue
 
 PAGE_SIZE_DEFAULT = 64
 PAGE_SIZE_MAX = 1000
@@ -71,9 +72,11 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         self._wait = ProgressWait(progress, waiting_count_max)
         self._read_times = read_times
         self._table: ConsumeQueueTable | None = None
+        self._stored_bytes = StoredBytes()
 
     def open(self, table: ConsumeQueueTable) -> None:
         """Serves these queues."""
+        self._stored_bytes = StoredBytes()
         self._table = table
 
     def shut(self) -> None:
@@ -92,6 +95,7 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
         rows: dict[tuple[str, int], Callable[[], pb.Queue]] = {
             queue_id: partial(self._row, queue_id, queue)
             for queue_id, queue in (table.of_topic(request.topic) if request.topic else table.items())
+            if not request.of_namespaces or namespace_of(queue_id[0])
         }
         if not request.topic and (hidden := table.hidden):
             in_part = table.batches.queue_ids(hidden.keys())
@@ -102,6 +106,11 @@ class ConsumeQueueServicer(pb_grpc.ConsumeQueueServiceServicer):
             }
         queue_ids = sorted(queue_id for queue_id in rows if after is None or queue_id > after)
         response = pb.ListQueuesResponse(queues=[rows[queue_id]() for queue_id in queue_ids[:count]])
+        if request.of_namespaces:
+            for row in response.queues:
+                queue = table.find(row.topic, row.queue_id)
+                if queue is not None:
+                    row.stored_bytes = self._stored_bytes.of(queue, self._progress.log_first_offset)
         if len(queue_ids) > count:
             topic, queue_id = queue_ids[count - 1]
             response.next_page_token = f"{queue_id}@{topic}"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import structlog
 
@@ -26,6 +26,8 @@ from gateway.delivery.shards import DeliveryShards
 from gateway.delivery.timers import Timers
 from gateway.delivery.waiting_room import ALL_FILTERS_CHARACTERS_MAX, WaitingRoom
 from gateway.groups.asked_members import AskedMembers
+from gateway.ports.chain import Concern
+from gateway.ports.shard import Shard
 from gateway.ports.shards import FanOut, ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page import KNOWN_TO_ALL, PageTokens
@@ -48,6 +50,7 @@ from gateway.shards.discovery import Discovery, ShardFile, ShardOrdinals, ShardS
 from gateway.shards.guard import guarded
 from gateway.shards.leaders import Leaders, RoleClients
 from gateway.shards.remote import RemoteShard, commitlog_answers, found_stored, open_shard
+from gateway.shards.remote_delivery import RemoteDelivering
 from gateway.shards.replica_choice import ReadFrom
 from gateway.shards.replica_reads import REPLICA_READS, ReplicaReads
 from gateway.shards.store_facts import with_facts
@@ -57,6 +60,7 @@ from gateway.waiting.endings import Endings
 from gateway.waiting.keeping import ProducerKeeping
 from gateway.waiting.producers import Producers
 from gateway.waiting.shards import SchedulingShards
+from services.calling.client import ServiceClient
 from services.calling.port_calls import PORT_SECONDS
 from services.observing.meters import APPEND_REFUSED
 from services.observing.telemetry import get_audit_logger
@@ -74,6 +78,7 @@ if TYPE_CHECKING:
     from gateway.auth.client_ids import ClientIds
     from gateway.auth.guard import GatewayGuard
     from gateway.auth.sign_in import SignIn
+    from gateway.tenants.limited_delivering import LimitedDelivering
     from gateway.tenants.tenants import Tenants
 
 SERVICE_NAME = "reput.gateway.v1.GatewayService"
@@ -81,6 +86,9 @@ ADMIN_NAME = "apache.rocketmq.v2.Admin"
 MESSAGING_NAME = "apache.rocketmq.v2.MessagingService"
 # Addresses that are reachable from this machine only.
 LOCAL_PREFIXES = ("127.", "[::1]", "localhost", "unix:")
+
+# Opens a shard at its addresses.
+OpenShard: TypeAlias = Callable[[ShardTargets], RemoteShard]
 
 _log = structlog.get_logger("reput.gateway")
 
@@ -96,18 +104,21 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
     timers = Timers()
     room = WaitingRoom(timers, filters=Shares(ALL_FILTERS_CHARACTERS_MAX))
     delivering = DeliveryShards(room)
-    clients = Clients(delivering)
-    open_remote = _opener(settings, origins, server.tls, filters)
+    tenants = _open_tenants(server, settings)
+    clients = Clients(delivering, tenants=tenants)
+    delivering_by = RemoteDelivering if tenants is None else _limited(tenants, timers)
+    open_bare = partial(open_shard, tls=server.tls, filters=filters, delivering_by=delivering_by)
+    open_remote = _opener(settings, origins, open_bare)
     producers = Producers()
     gateway_id = uuid.uuid4().hex
     scheduling = SchedulingShards(producers, gateway_id)
     endings = Endings(scheduling)
     keeping = ProducerKeeping(producers, scheduling, gateway_id)
-    tenants = _open_tenants(server, settings)
-    check = None if tenants is None else tenants.check_append
     directory, forwarder, reads = find_shards(
-        server, settings, fan_out, open_remote, delivering, scheduling, check_append=check
+        server, settings, fan_out, open_remote, delivering, scheduling, tenants=tenants
     )
+    if tenants is not None:
+        tenants.follow(directory, server.stopping)
     shards: ShardsSource = reads
     guard, sign_in = None, None
     appends = LetterAppends(forwarder)
@@ -129,6 +140,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
         shards, tokens, sandbox, waits, delivery, reads, read_from, answers_at_once=_is_beside_its_shard(settings)
     )
     servicer.trace_topic = settings.trace_topic
+    servicer.tenants = tenants
     members = MessagingMembers(clients, timers)
     servicer.asked_members.ways.append(members)
     delivering.on_arrivals.append(members.hear)
@@ -167,6 +179,7 @@ def serve(server: ServiceServer, settings: GatewaySettings, origins: Origins) ->
             waiting,
             waits,
             servicer.asked_members,
+            tenants,
         )
     if settings.console == "on":
         from console.opening import open_console
@@ -192,6 +205,7 @@ def _open_doors(
     waiting: WaitingMessages,
     waits: FreshnessWaits,
     asked_members: AskedMembers,
+    tenants: "Tenants | None",
 ) -> None:
     """Open the remoting doors; InvalidSettingError when a port cannot be bound."""
     # Loaded only by gateways that have some.
@@ -230,6 +244,7 @@ def _open_doors(
             builder_waits=BuilderWaits(timers),
             on_arrivals=delivering.on_arrivals,
             asked_members=asked_members,
+            tenants=tenants,
             nameserver_tls=partial(settings.client_context, settings.nameservers_ca),
         )
 
@@ -264,6 +279,12 @@ def _open_tenants(server: ServiceServer, settings: GatewaySettings) -> "Tenants 
     return tenants
 
 
+def _limited(tenants: "Tenants", timers: Timers) -> Callable[[str, ServiceClient], "LimitedDelivering"]:
+    from gateway.tenants.limited_delivering import LimitedDelivering
+
+    return partial(LimitedDelivering, tenants, timers, time.monotonic)
+
+
 def _token_secret(settings: GatewaySettings) -> str:
     """What page tokens are encrypted with: nothing that everybody knows where clients may not see everything."""
     if settings.auth != "on" or settings.page_token_secret != KNOWN_TO_ALL:
@@ -283,22 +304,27 @@ def find_shards(
     delivering: DeliveryShards | None = None,
     scheduling: SchedulingShards | None = None,
     *,
-    check_append: Callable[[bytes], None] | None = None,
+    tenants: "Tenants | None" = None,
 ) -> tuple[ShardDirectory[RemoteShard], AppendForwarder, ReplicaReads]:
     """The shards, the forwarder of appends, and the shards as callers choose to read them.
 
     All follow discovery and the leaders of shards until the server stops; so do `delivering` and `scheduling`, of the shards
-    that have a consumer or a schedule service. `check_append`: see AppendForwarder.
+    that have a consumer or a schedule service. `tenants` limits what namespaces do.
     """
     routes = AppendRoutes()
 
     def keep(targets: Sequence[ShardTargets]) -> None:
         directory.keep(targets)
 
+    def guard(shard: Shard) -> Shard:
+        shard = with_facts(guarded(shard, settings.worker_count))
+        return shard if tenants is None else shard.with_link(Concern.QUOTAS, tenants.link)
+
     discovery = Discovery(settings.shards_poll_seconds)
     clients = RoleClients(server.tls)
     leaders = Leaders(keep, clients.ask, discovery.retire)
-    forwarder = AppendForwarder(alone_count=settings.worker_count, routes=routes, leaders=leaders, check=check_append)
+    check = None if tenants is None else tenants.check_append
+    forwarder = AppendForwarder(alone_count=settings.worker_count, routes=routes, leaders=leaders, check=check)
 
     def known() -> None:
         watch.wake()
@@ -317,7 +343,7 @@ def find_shards(
         open_remote,
         fan_out,
         retire=leaders.retire,
-        guard=lambda shard: with_facts(guarded(shard, settings.worker_count)),
+        guard=guard,
         changed=changed,
         known=known,
     )
@@ -376,13 +402,11 @@ def _source(settings: GatewaySettings, tls: TlsIdentity | None) -> ShardSource |
     return None
 
 
-def _opener(
-    settings: GatewaySettings, origins: Origins, tls: TlsIdentity | None, filters: FilterCache
-) -> Callable[[ShardTargets], RemoteShard]:
+def _opener(settings: GatewaySettings, origins: Origins, open_bare: OpenShard) -> OpenShard:
     """Opens a shard, with its archive if there is one; InvalidSettingError when an archive needs pyarrow and it is missing."""
     root = settings.archive
     if root is None and not settings.cold:
-        return partial(open_shard, tls=tls, filters=filters)
+        return open_bare
     name, value = ("archive", str(root)) if root is not None else ("cold", settings.cold)
     if find_spec("pyarrow") is None:
         raise InvalidSettingError(
@@ -392,7 +416,7 @@ def _opener(
             source=origins[name],
         )
     if root is None:
-        return _cold_opener(settings, tls, filters)
+        return _cold_opener(settings, open_bare)
     # numpy and pyarrow are loaded only by gateways with an archive.
     from gateway.shards.archived_shard import with_archive
     from store.archive.archive_reader import ArchiveReader
@@ -401,7 +425,7 @@ def _opener(
     parquet = ParquetFiles()
 
     def open_with_archive(targets: ShardTargets) -> RemoteShard:
-        opened = open_shard(targets, tls, filters)
+        opened = open_bare(targets)
         archive = ArchiveReader(root, targets.broker_name, parquet=parquet)
         found = partial(found_stored, targets.broker_name)
         return replace(opened, shard=with_archive(opened.shard, archive, found))
@@ -409,9 +433,7 @@ def _opener(
     return open_with_archive
 
 
-def _cold_opener(
-    settings: GatewaySettings, tls: TlsIdentity | None, filters: FilterCache
-) -> Callable[[ShardTargets], RemoteShard]:
+def _cold_opener(settings: GatewaySettings, open_bare: OpenShard) -> OpenShard:
     """Opens a shard with its cold tier; InvalidSettingError when the place is no URI that pyarrow knows."""
     from gateway.shards.archived_shard import with_archive
     from gateway.shards.cold_objects import UriObjects
@@ -428,7 +450,7 @@ def _cold_opener(
         raise InvalidSettingError(f"settings of gateway: cold_cache: {error}", name="cold_cache") from error
 
     def open_with_cold(targets: ShardTargets) -> RemoteShard:
-        opened = open_shard(targets, tls, filters)
+        opened = open_bare(targets)
         cold = ColdReader(settings.cold.partition("?")[0], targets.broker_name, objects, cache)
         found = partial(found_stored, targets.broker_name)
         return replace(opened, shard=with_archive(opened.shard, cold, found, service="cold"))

@@ -212,6 +212,7 @@ _ROWS = (
     Method(GATEWAY_SERVICE + "ResetOffsets", _UNARY, _SAFE, ADMIN, QUERY_SECONDS),
     Method(GATEWAY_SERVICE + "ListConsumerGroups", _UNARY, _SAFE, READ, QUERY_SECONDS),
     Method(GATEWAY_SERVICE + "ListLiteTopics", _UNARY, _SAFE, READ, QUERY_SECONDS),
+    Method(GATEWAY_SERVICE + "ListTenants", _UNARY, _SAFE, READ, QUERY_SECONDS),
     Method(GATEWAY_SERVICE + "GetConsumerGroup", _UNARY, _SAFE, READ, QUERY_SECONDS),
     Method(GATEWAY_SERVICE + "GetConsumerRunningInfo", _UNARY, _SAFE, ADMIN, QUERY_SECONDS),
     Method(GATEWAY_SERVICE + "UpdateConsumerGroup", _UNARY, _SAFE, ADMIN, QUERY_SECONDS),

@@ -63,6 +63,7 @@ EXAMPLES: dict[str, tuple[dict[str, Any], ...]] = {
     "ListPendingTransactions": ({},),
     "ListScheduledMessages": ({"topic": "Orders"},),
     "SendRequest": ({"message": {"topic": "Prices", "body": "Y3Vw"}, "timeout": "3s"},),
+    "ListTenants": ({},),
     "GetStatus": ({},),
 }
 

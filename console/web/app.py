@@ -37,6 +37,7 @@ from console.pages.message import download, message_page
 from console.pages.page import Page, to_json
 from console.pages.reports import Reports, report_file, reports_page
 from console.pages.store import StoreHistory, replicas_page, store_page
+from console.pages.tenants import tenants_page
 from console.pages.topic import queue_page, topic_page
 from console.pages.topics import topics_page
 from console.pages.waiting import half_messages_page, scheduled_page
@@ -165,6 +166,7 @@ class ConsoleApp:
             ("/waiting", "waiting", scheduled_page),
             ("/half-messages", "waiting", half_messages_page),
             ("/replicas", "replicas", replicas_page),
+            ("/tenants", "store", tenants_page),
             ("/store", "store", functools.partial(store_page, source.history)),
             ("/reports", "reports", functools.partial(reports_page, source.reports)),
         )

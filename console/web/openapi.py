@@ -201,6 +201,11 @@ def openapi() -> dict[str, Any]:
                 _object({"transactions": schemas.reference(pb.ListPendingTransactionsResponse.DESCRIPTOR)}),
                 waiting,
             ),
+            "/tenants": page(
+                "Namespaces by name: what they use, and their quotas.",
+                _object({"answer": schemas.reference(pb.ListTenantsResponse.DESCRIPTOR), "tookMillis": _MILLIS}),
+                [_query("page", "The page token of the previous answer.")],
+            ),
             "/replicas": page(
                 "The replicas of each shard: the state of the commit log services.",
                 _object(

@@ -126,6 +126,7 @@ class ConsoleGateway:
         self.DeleteTopic = guarded("DeleteTopic", gateway.DeleteTopic)
         self.ListConsumerGroups = guarded("ListConsumerGroups", gateway.ListConsumerGroups)
         self.ListLiteTopics = guarded("ListLiteTopics", gateway.ListLiteTopics)
+        self.ListTenants = guarded("ListTenants", gateway.ListTenants)
         self.GetConsumerGroup = guarded("GetConsumerGroup", gateway.GetConsumerGroup)
         self.GetConsumerRunningInfo = guarded("GetConsumerRunningInfo", gateway.GetConsumerRunningInfo)
         self.UpdateConsumerGroup = guarded("UpdateConsumerGroup", gateway.UpdateConsumerGroup)

@@ -51,6 +51,7 @@ from gateway.ports.shard import (
     IS_WRITTEN_AT,
     KEYS_PROGRESS,
     LIST_QUEUES,
+    LIST_STORED,
     LIST_TOPICS,
     LOG_END,
     QUEUES_PROGRESS,
@@ -487,6 +488,7 @@ DECIDED: Mapping[ShardMethod[Any, Any], Decide] = {
     STATUSES: _whole,  # only an operator may ask for it
     ARCHIVE_PROBLEM: _whole,
     LIST_QUEUES: _listed_queues,
+    LIST_STORED: _listed_queues,
     GET_UNITS: _built_of_topic,
     SEARCH_OFFSET: _built_of_topic,
     QUEUES_PROGRESS: _progress,

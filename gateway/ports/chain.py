@@ -54,6 +54,7 @@ class Concern(Enum):
     ARRIVAL = "judges each answer by the end that the log had when the query arrived (queries/freshness.py)"
     RECORDING = "records calls and their time, for ExplainQuery (queries/recorded_shards.py)"
     SIGN_IN = "leaves out topics and groups that the caller may not see (auth/caller_shards.py)"
+    QUOTAS = "refuses topics and groups beyond the quotas of their namespace (tenants/tenants.py)"
     FACTS = "marks what the store holds elsewhere or deleted with its topic (shards/store_facts.py)"
     REPLICAS = "asks a replica where the caller allows it or the leader is gone (shards/replica_reads.py)"
     GUARD = "refuses calls to a service that hangs (shards/guard.py)"

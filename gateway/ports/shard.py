@@ -137,6 +137,10 @@ SEARCH_OFFSET: ShardMethod[queue_pb.SearchOffsetRequest, Built[queue_pb.SearchOf
 QUEUES_PROGRESS: ShardMethod[queue_pb.GetStatusRequest, Built[queue_pb.GetStatusResponse]] = ShardMethod(
     "consumequeue.progress", "consumequeue"
 )
+# The queues of topics of namespaces, with the bytes of their records in the log; without those of an archive.
+LIST_STORED: ShardMethod[queue_pb.ListQueuesRequest, Sequence[queue_pb.Queue]] = ShardMethod(
+    "consumequeue.list-stored", "consumequeue"
+)
 # Candidates for a key, newest first: where records start whose key has the wanted hash, strictly falling. The index has whole
 # seconds and hashes, so a candidate may lie outside the window and have another key. A page token is the decimal offset below
 # which they start.

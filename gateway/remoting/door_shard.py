@@ -43,6 +43,8 @@ from store.format.topic import PERM_READ, PERM_WRITE
 if TYPE_CHECKING:
     import ssl
 
+    from gateway.tenants.tenants import Tenants
+
 LogStatus = gateway_pb.GetStatusResponse.ServiceStatus
 
 # Of a call to a service of the shard; clients wait 3 to 15 s.
@@ -78,6 +80,7 @@ class DoorShard:
         locks: of queues that this door has passed on.
         position_order: has the newest position of a group stored last.
         asked_members: asks the members over other doors, and those of this one for others.
+        tenants: the namespaces with quotas; None: there are none.
         nameserver_tls: gives the context of a TLS connection to a name server; OSError when its files cannot be read.
     """
 
@@ -105,6 +108,7 @@ class DoorShard:
     locks: PassedLocks = field(default_factory=PassedLocks)
     position_order: PositionOrder = field(default_factory=PositionOrder)
     asked_members: AskedMembers = field(default_factory=AskedMembers)
+    tenants: "Tenants | None" = None
     nameserver_tls: "Callable[[], ssl.SSLContext]" = client_context
 
     @property

@@ -123,6 +123,10 @@ class Members:
     def _heard(self, ask: Ask) -> tuple[DoorClient, bool]:
         client, is_whole = client_of(ask, document_of(ask.command.body), ask.client)
         _check_rights(ask, client)
+        if self._shard.tenants is not None:
+            subscribed = [topic for each in client.memberships.values() for topic in each.subscriptions]
+            names = (*client.producer_groups, *client.memberships, *subscribed)
+            self._shard.tenants.check_client(ask.connection, names)
         return client, is_whole
 
     def _beat(self, ask: Ask, client: DoorClient, is_whole: bool) -> Answer:
@@ -306,6 +310,8 @@ class Members:
 
     def give_room_back(self, connection: Connection) -> None:
         """A connection has ended: nothing that it has said is kept."""
+        if self._shard.tenants is not None:
+            self._shard.tenants.end_client(connection)
         with self._lock:
             kept = self._sizes.pop(connection, None)
             if kept is not None:

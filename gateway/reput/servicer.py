@@ -13,7 +13,7 @@ from gateway.groups.asked_members import AskedMembers
 from gateway.ports.shards import ShardsSource
 from gateway.queries.freshness import FreshnessWaits
 from gateway.queries.page import PageTokens
-from gateway.reput import groups, queries, topics
+from gateway.reput import groups, queries, tenants, topics
 from gateway.reput.explain import explain_query, explained_of
 from gateway.reput.groups import GroupDelivery, GroupMethods
 from gateway.reput.queries import Call
@@ -25,6 +25,7 @@ from gateway.reput.wire import deadline_of
 from gateway.search.cel_sandbox import CelSandbox
 from gateway.shards.replica_choice import ReadFrom
 from gateway.shards.replica_reads import ReplicaReads
+from gateway.tenants.tenants import Tenants
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as pb_grpc
 from services.serving.calls.at_once import AtOnce
@@ -44,6 +45,9 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         read_from: what a request means that does not choose.
         answers_at_once: whether queries by id are tried at once (services/serving/calls/at_once.py): their one shard is on this
             machine and has no archive.
+
+    Attributes:
+        tenants: the namespaces with quotas; None: there are none.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
         self._searches = Searches(sandbox or CelSandbox())
         self.delivery = delivery
         self.asked_members = AskedMembers()
+        self.tenants: Tenants | None = None
         self.reads = reads
         self.read_from = read_from
         if answers_at_once:
@@ -162,6 +167,10 @@ class GatewayServicer(GroupMethods, WaitingMethods, pb_grpc.GatewayServiceServic
     def DeleteTopic(self, request: pb.DeleteTopicRequest, context: grpc.ServicerContext) -> pb.DeleteTopicResponse:
         """Takes a topic out of the configuration of every shard, or of one."""
         return topics.delete_topic(self._call(context), request)
+
+    def ListTenants(self, request: pb.ListTenantsRequest, context: grpc.ServicerContext) -> pb.ListTenantsResponse:
+        """What namespaces use, and their quotas."""
+        return tenants.list_tenants(self._call(context), request, self.tenants)
 
     def GetStatus(self, request: pb.GetStatusRequest, context: grpc.ServicerContext) -> pb.GetStatusResponse:
         """The state of every service; the row of a service that does not answer has its error."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -24,6 +25,9 @@ from store.errors import (
     StoreError,
     StoreRecoveringError,
 )
+
+if TYPE_CHECKING:
+    from gateway.tenants.tenants import Tenants
 
 KEEP_SECONDS = 1.0
 KEEP_CALL_SECONDS = 2.0
@@ -96,6 +100,7 @@ class Clients:
         shards: their consumer services.
         clock: seconds, rising.
         count_max: clients of all callers.
+        tenants: the namespaces with quotas; None: there are none.
     """
 
     def __init__(
@@ -103,7 +108,9 @@ class Clients:
         shards: DeliveringSource,
         clock: Callable[[], float] = time.monotonic,
         count_max: int = CLIENT_COUNT_MAX,
+        tenants: "Tenants | None" = None,
     ) -> None:
+        self._tenants = tenants
         self._shards = shards
         self._clock = clock
         self._lock = threading.Lock()
@@ -133,8 +140,18 @@ class Clients:
         known = self._known.get(client_id)
         return REQUEST_SECONDS_DEFAULT if known is None else known.request_seconds
 
-    def settle(self, facts: Client, request_seconds: float) -> None:
-        """A client has told its settings: it lives, also when it had ended."""
+    def settle(self, facts: Client, request_seconds: float, topics: Iterable[str] = ()) -> None:
+        """A client has told its settings: it lives, also when it had ended.
+
+        Args:
+            facts: what its group's members know of it.
+            request_seconds: its request timeout.
+            topics: those that it sends to.
+
+        Raises:
+            QuotaExceededError: a namespace that it names has as many clients as it may have.
+        """
+        self._check_tenants(facts, topics)
         size_bytes = client_bytes(facts)
         large_bytes = size_bytes if size_bytes > SMALL_CLIENT_BYTES else 0
         with self._lock:
@@ -145,7 +162,8 @@ class Clients:
             self._note(KnownClient(facts, request_seconds, self._clock(), large_bytes, before))
 
     def beat(self, facts: Client) -> None:
-        """A sign of life. What is known of the client's settings stays."""
+        """A sign of life. What is known of the client's settings stays. QuotaExceededError as from `settle`."""
+        self._check_tenants(facts)
         with self._lock:
             known = self._forget(facts.client_id)
             if known is not None and known.facts.consumer_group == facts.consumer_group:
@@ -161,6 +179,8 @@ class Clients:
         Raises:
             StoreError: a shard was not told; there the client's messages are renewed until its heartbeats are missed.
         """
+        if self._tenants is not None:
+            self._tenants.end_client(client_id)
         with self._lock:
             self._forget(client_id)
             self._to_keep.pop(client_id, None)
@@ -175,6 +195,11 @@ class Clients:
                 failure = error
         if failure is not None:
             raise failure
+
+    def _check_tenants(self, facts: Client, topics: Iterable[str] = ()) -> None:
+        if self._tenants is not None:
+            subscribed = (each.topic for each in facts.subscriptions)
+            self._tenants.check_client(facts.client_id, (facts.consumer_group, *subscribed, *topics))
 
     def note_delivered(self, broker_name: str, receipt_handles: Iterable[str]) -> None:
         """Clients have these deliveries; the shard learns it with the next `keep`."""

@@ -116,11 +116,10 @@ def agreed(settings: v2.Settings, context: grpc.ServicerContext, clients: Client
     answer.settings.metric.on = False
     kind = settings.WhichOneof("pub_sub")
     if kind == "publishing":
-        for topic in settings.publishing.topics:
-            topic_of(topic)
+        topics = [topic_of(topic) for topic in settings.publishing.topics]
         caller = caller_of(context)
         if caller.client_id:
-            clients.settle(_facts(settings, caller, ""), _request_seconds(settings))
+            clients.settle(_facts(settings, caller, ""), _request_seconds(settings), topics)
         _set_producer(answer.settings)
     elif kind == "subscription":
         group = group_of(settings.subscription.group)

@@ -36,6 +36,7 @@ from gateway.ports.shard import (
     IS_WRITTEN_AT,
     KEYS_PROGRESS,
     LIST_QUEUES,
+    LIST_STORED,
     LIST_TOPICS,
     LOG_END,
     QUEUES_PROGRESS,
@@ -188,7 +189,11 @@ def serve_consumequeue(table: MethodTable, client: ServiceClient) -> None:
             problem = _falling(request.topic, request.queue_id)
         return Built(answer, _progress(answer), problem)
 
+    def stored(request: queue_pb.ListQueuesRequest, deadline: Deadline) -> Sequence[queue_pb.Queue]:
+        return list_queues(client, of_namespaces=True, timeout_seconds=deadline.remaining_seconds())
+
     table.serve(LIST_QUEUES, timed(LIST_QUEUES, queues))
+    table.serve(LIST_STORED, timed(LIST_STORED, stored))
     table.serve(GET_UNITS, timed(GET_UNITS, get_units))
     table.serve(SEARCH_OFFSET, timed(SEARCH_OFFSET, search_offset))
     _serve_progress(table, QUEUES_PROGRESS, client, queue_rpc.GET_STATUS)
@@ -378,7 +383,10 @@ class RemoteShard:
 
 
 def open_shard(
-    targets: ShardTargets, tls: TlsIdentity | None = None, filters: FilterCache | None = None
+    targets: ShardTargets,
+    tls: TlsIdentity | None = None,
+    filters: FilterCache | None = None,
+    delivering_by: Callable[[str, ServiceClient], RemoteDelivering] = RemoteDelivering,
 ) -> RemoteShard:
     """The shard at these addresses; it connects with the first call.
 
@@ -386,6 +394,7 @@ def open_shard(
         targets: the addresses.
         tls: our certificate; None: no TLS.
         filters: caches key filters; None: the index is always asked.
+        delivering_by: makes what delivers, of the shard's name and the client of its consumer service.
     """
     commitlog = CommitLogClient(targets.commitlog, tls=tls)
     consumequeue = ServiceClient("consumequeue", targets.consumequeue, tls=tls)
@@ -404,7 +413,7 @@ def open_shard(
     shard = Shard(targets.broker_name, table)
     if filters is not None:
         shard = shard.with_link(Concern.SUMMARIES, Summaries(targets.broker_name, filters))
-    delivering = RemoteDelivering(targets.broker_name, consumer) if consumer is not None else None
+    delivering = delivering_by(targets.broker_name, consumer) if consumer is not None else None
     scheduling = RemoteScheduling(targets.broker_name, schedule) if schedule is not None else None
     return RemoteShard(targets, shard, commitlog, consumequeue, index, consumer, schedule, delivering, scheduling)
 

@@ -35,13 +35,17 @@ class Rate:
 
     def wait_seconds(self, now_seconds: float) -> float:
         """How long until something may pass; 0: now."""
-        elapsed_seconds = max(now_seconds - self._at_seconds, 0.0)
-        self._level = min(self._level + elapsed_seconds * self.per_second, self._level_max)
-        self._at_seconds = now_seconds
+        self._go_on(now_seconds)
         if not self.per_second:
             return float("inf")
         return max(1 - self._level, 0.0) / self.per_second
 
-    def take(self, count: int) -> None:
+    def take(self, count: int, now_seconds: float) -> None:
         """So much passes now."""
+        self._go_on(now_seconds)
         self._level -= count
+
+    def _go_on(self, now_seconds: float) -> None:
+        elapsed_seconds = max(now_seconds - self._at_seconds, 0.0)
+        self._level = min(self._level + elapsed_seconds * self.per_second, self._level_max)
+        self._at_seconds = now_seconds

@@ -1,6 +1,6 @@
 """The tenants file: what each namespace may use.
 
-    gateway_count = 2                           # gateways that share the rates; each lets its part pass
+    gateway_count = 2                           # gateways that share rates and connections; each lets its part pass
 
     [namespaces.team-a]
     sent_bytes_per_second = 1_000_000
@@ -32,19 +32,34 @@ class Quotas(pydantic.BaseModel):
     Attributes:
         sent_bytes_per_second: bytes of messages that are sent, as protobuf has them.
         sent_messages_per_second: messages that are sent.
+        delivered_messages_per_second: messages that are handed out to consumers.
+        topics: topics, without retry and dead-letter topics.
+        groups: consumer groups.
+        stored_bytes: bytes of records in the logs of all shards.
+        connections: clients that name the namespace, in their settings or heartbeats.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     sent_bytes_per_second: Limit | None = None
     sent_messages_per_second: Limit | None = None
+    delivered_messages_per_second: Limit | None = None
+    topics: Limit | None = None
+    groups: Limit | None = None
+    stored_bytes: Limit | None = None
+    connections: Limit | None = None
+
+    @property
+    def need_usage(self) -> bool:
+        """Whether the shards have to be asked what the namespace has."""
+        return any(each is not None for each in (self.topics, self.groups, self.stored_bytes))
 
 
 class TenantsFile(pydantic.BaseModel):
     """The file.
 
     Attributes:
-        gateway_count: gateways that share the rates.
+        gateway_count: gateways that share the rates and connections.
         namespaces: quotas by namespace.
     """
 

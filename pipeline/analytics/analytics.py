@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TABLE_NAMES = (
-    "topics", "hours", "timeline", "queues", "gaps", "keys", "hot_keys", "duplicates", "lag", "consume_delays", "retries",
-    "growth", "index_files", "index_chains",
+    "topics", "namespaces", "hours", "timeline", "queues", "gaps", "keys", "hot_keys", "duplicates", "lag",
+    "consume_delays", "retries", "growth", "index_files", "index_chains",
 )  # fmt: skip
 STEP = "analytics"
 STEPS = ("traffic", "keys", "offsets", "duplicates", "timeline", "groups", "growth", "index", "page")
@@ -168,6 +168,7 @@ def _write_tables(
     traffic = tables.traffic(read_log)
     try:
         write("topics", traffic.topics)
+        write("namespaces", tables.namespaces(traffic.topics))
         ends = traffic.topics.agg(
             f.min("first_commit_log_offset"), f.max("end_commit_log_offset"),
             f.min(f.unix_millis("first_store_time")), f.max(f.unix_millis("last_store_time")),

@@ -37,6 +37,9 @@ RUN_SCHEMA = pa.schema(
 )
 EMITTED_RUN_COUNT = 65_536  # runs in a batch of rows; it limits the memory that a hostile log can make a task use
 
+# The namespace in the name of a topic, also of a retry or dead-letter topic.
+NAMESPACE = "^(?:%RETRY%)?(?:%DLQ%)?([^%]+)%"
+
 Int64s = npt.NDArray[np.int64]
 
 
@@ -110,6 +113,7 @@ PERCENTILE_ACCURACY = 10_000
 # The order of the rows of a table in its files; `-` means descending.
 ORDERS = {
     "topics": ("-message_count", "topic"),
+    "namespaces": ("namespace",),
     "hours": ("topic", "queue_id", "hour"),
     "timeline": ("begin", "topic"),
     "queues": ("topic", "queue_id"),
@@ -185,6 +189,22 @@ def traffic(read_log: ReadLog) -> Traffic:
         .withColumn("bytes_per_second", f.col("store_size_bytes") / HOUR_SECONDS)
     )
     return Traffic(hours, topics, grouped)
+
+
+def namespaces(topics: "DataFrame") -> "DataFrame":
+    """Counts and sizes by namespace (`store.format.topic.namespace_of`), of rows of `topics`; other topics are left out."""
+    from pyspark.sql import functions as f
+
+    return (
+        topics.withColumn("namespace", f.regexp_extract("topic", NAMESPACE, 1))
+        .where("namespace != ''")
+        .groupBy("namespace")
+        .agg(
+            f.count("*").alias("topic_count"),
+            f.sum("message_count").alias("message_count"),
+            f.sum("store_size_bytes").alias("store_size_bytes"),
+        )
+    )
 
 
 def timeline(read_log: ReadLog, bucket_seconds: int) -> "DataFrame":

@@ -9,7 +9,7 @@ import grpc
 from reput_client.arguments import naming_wrong_arguments
 from reput_client.calls import ADDRESS_DEFAULT, TIMEOUT_SECONDS_DEFAULT, AsyncGatewayCalls, CallCore, GatewayCalls
 from reput_client.errors import NotFoundError, OffsetOutOfRangeError
-from reput_client.querying import groups, queries, waiting
+from reput_client.querying import groups, queries, tenants, waiting
 from reput_client.querying.answers import Completeness, Match, Page
 from reput_client.querying.message import Message
 from reput_client.querying.question import Cursor, Progress, Question, ReadChoice, as_method, choose
@@ -175,6 +175,8 @@ class _QueryCore(CallCore):
     pull = _Streamed(groups.pull)
     send_back = _Answered(groups.send_back)
     lock_queues = _Answered(groups.lock_queues)
+    # tenants.py documents that of namespaces.
+    tenants = _Answered(tenants.tenants)
     # waiting.py documents those of messages that wait.
     pending_transactions = _Paged(waiting.pending_transactions)
     scheduled_messages = _Paged(waiting.scheduled_messages)

@@ -33,7 +33,9 @@ ONLY_SOMETIMES = {
     "reput_consumer_lag_messages",  # with REPUT_CONSUMER_GROUP_METRICS
     "reput_nameserver_registered",  # with REPUT_NAMESERVERS
     *(f"reput_nameserver_{what}" for what in ("brokers", "topics", "connections")),  # on a name server
-    *(f"reput_tenant_{what}_total" for what in ("sent_messages", "sent_bytes", "refused")),  # with a tenants file
+    # With a tenants file.
+    *(f"reput_tenant_{what}_total" for what in ("sent_messages", "sent_bytes", "delivered_messages", "refused")),
+    *(f"reput_tenant_{what}" for what in ("connections", "topics", "groups", "stored_bytes")),
     "reput_gateway_remoting_connections",  # with a remoting door
     "reput_mirror_copying",  # on a mirror
     "reput_store_features",  # of a store that uses one

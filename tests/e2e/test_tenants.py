@@ -1,7 +1,10 @@
 """Quotas of namespaces over both doors of a whole installation, changed while it runs (docs/tenants.md)."""
 
+import json
 import os
 import pathlib
+import re
+import shlex
 import urllib.request
 from collections.abc import Iterator
 
@@ -11,12 +14,15 @@ from google.rpc import error_details_pb2
 
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from apache.rocketmq.v2 import rocketmq_pb2_grpc as v2_grpc
+from cli.main import main
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from services.rocketmq.codes import RequestCode, ResponseCode
 from services.status import from_status, status_of
 from store.errors import QuotaExceededError
-from tests.gateway.remoting.requests import DoorClient, send_fields
+from store.format.topic import namespace_of
+from store.walk.log_reader import LogReader
+from tests.gateway.remoting.requests import DoorClient, heartbeat, send_fields
 from tests.support.ports import free_port
 from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
@@ -160,3 +166,131 @@ def test_requests_of_a_stream_are_refused_in_their_places(tenants: Tenants) -> N
     assert isinstance(from_status(answers[1].error), QuotaExceededError)
     tenants.write(MANY)
     wait_until(lambda: not is_refused(tenants), "the changed file holds")
+
+
+def test_topics_and_groups_beyond_the_quota_are_refused_at_both_doors(tenants: Tenants) -> None:
+    tenants.append("team-c%Orders")
+    tenants.write("[namespaces.team-c]\ntopics = 1\ngroups = 1\n")
+    topic = pb.CreateTopicRequest(topic="team-c%Refunds")
+
+    def is_refused_by_now() -> bool:
+        try:
+            tenants.gateway.CreateTopic(topic, timeout=WAIT_SECONDS_MAX)
+        except grpc.RpcError as error:
+            status = status_of(error)  # type: ignore[arg-type]  # a call, too
+            assert status is not None
+            return isinstance(from_status(status), QuotaExceededError)
+        tenants.gateway.DeleteTopic(pb.DeleteTopicRequest(topic="team-c%Refunds"), timeout=WAIT_SECONDS_MAX)
+        return False
+
+    wait_until(is_refused_by_now, "the gateway knows what the namespace has")
+    with pytest.raises(QuotaExceededError) as caught:
+        tenants.append("team-c%Refunds")
+    assert caught.value.metadata == {"namespace": "team-c", "quota": "topics", "quotaMax": "1"}
+    assert tenants.send_at_door("team-c%Refunds") == ResponseCode.FLOW_CONTROL
+    assert tenants.send_at_door("team-c%Orders") == ResponseCode.SUCCESS
+
+    first = pb.UpdateConsumerGroupRequest(consumer_group="team-c%billing", delivery_attempts_max=3)
+    tenants.gateway.UpdateConsumerGroup(first, timeout=WAIT_SECONDS_MAX)
+    second = pb.UpdateConsumerGroupRequest(consumer_group="team-c%audit", delivery_attempts_max=3)
+    with pytest.raises(grpc.RpcError, match="groups = 1"):
+        tenants.gateway.UpdateConsumerGroup(second, timeout=WAIT_SECONDS_MAX)
+    beat = heartbeat("member", "team-c%audit", topic="team-c%Orders")
+    assert tenants.door.call(RequestCode.HEART_BEAT, beat).code == ResponseCode.FLOW_CONTROL
+    beat = heartbeat("member", "team-c%billing", topic="team-c%Orders")
+    assert tenants.door.call(RequestCode.HEART_BEAT, beat).code == ResponseCode.SUCCESS
+    tenants.gateway.UpdateConsumerGroup(
+        pb.UpdateConsumerGroupRequest(consumer_group="audit", delivery_attempts_max=3), timeout=WAIT_SECONDS_MAX
+    )
+
+
+def test_what_namespaces_use_is_listed_with_their_quotas_and_their_bytes_are_those_of_the_log(
+    tenants: Tenants, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the RPC, page by page, by the command and by the console."""
+    tenants.write("[namespaces.team-a]\nsent_messages_per_second = 7\n[namespaces.unused]\nstored_bytes = 5\n")
+    wait_until(lambda: listed(tenants, "unused"), "the changed file holds")
+    tenants.stack.wait_until_built()
+    rows: list[pb.Tenant] = []
+    request = pb.ListTenantsRequest(page_size=1)
+    while True:
+        page = tenants.gateway.ListTenants(request, timeout=WAIT_SECONDS_MAX)
+        rows += page.tenants
+        if not (token := page.next_page_token):
+            break
+        request.page_token = token
+    stored: dict[str, int] = {}
+    for record in LogReader(tenants.stack.store).dispatch_requests():
+        namespace = namespace_of(record.topic)
+        stored[namespace] = stored.get(namespace, 0) + record.record_size_bytes
+    del stored[""]
+    assert {each.namespace: each.stored_bytes for each in rows} == {**stored, "unused": 0}
+    assert [each.namespace for each in rows] == sorted({**stored, "unused": 0})
+    of = {each.namespace: each for each in rows}
+    assert of["team-a"].quotas == pb.TenantQuotas(sent_messages_per_second=7)
+    assert of["unused"].quotas == pb.TenantQuotas(stored_bytes=5)
+    assert not of["team-b"].HasField("quotas")
+    assert (of["team-c"].topic_count, of["team-c"].group_count) == (1, 1)
+    assert of["team-b"].sent_messages_per_second > 0
+    assert of["team-b"].sent_bytes_per_second > of["team-b"].sent_messages_per_second
+
+    address = tenants.stack.addresses["gateway"]
+    assert main(["tenant", "list", "--address", address, "-o", "json"]) == 0
+    printed = {row["namespace"]: row for row in json.loads(capsys.readouterr().out)["tenants"]}
+    assert printed["team-a"]["quotas"] == {"sent_messages_per_second": 7}
+    assert {name: row["stored_bytes"] for name, row in printed.items()} == {**stored, "unused": 0}
+    assert main(["tenant", "list", "--address", address, "-n", "nobody"]) == 1
+    for language, word in (("en", "Stored bytes"), ("zh", "存储字节数")):
+        asked = urllib.request.Request(
+            f"http://{tenants.stack.addresses['console']}/tenants", headers={"Accept-Language": language}
+        )
+        with urllib.request.urlopen(asked, timeout=WAIT_SECONDS_MAX) as answer:
+            text = answer.read().decode()
+        assert word in text
+        assert re.findall(r'<th scope="row"><bdi>([^<]*)</bdi>', text) == sorted(of)
+
+
+def listed(tenants: Tenants, namespace: str) -> list[pb.Tenant]:
+    request = pb.ListTenantsRequest(namespace=namespace)
+    return list(tenants.gateway.ListTenants(request, timeout=WAIT_SECONDS_MAX).tenants)
+
+
+def test_a_client_beyond_the_quota_of_its_namespace_is_refused_at_both_doors(tenants: Tenants) -> None:
+    tenants.write("[namespaces.team-d]\nconnections = 1\n")
+    wait_until(lambda: listed(tenants, "team-d"), "the changed file holds")
+    metadata = (("x-mq-client-id", "first"), ("x-mq-language", "JAVA"), ("x-mq-client-version", "5.0.7"))
+    stub = v2_grpc.MessagingServiceStub(tenants.stack.channel)
+    group = v2.Resource(resource_namespace="team-d", name="billing")
+    beat = v2.HeartbeatRequest(group=group, client_type=v2.SIMPLE_CONSUMER)
+    assert stub.Heartbeat(beat, metadata=metadata, timeout=WAIT_SECONDS_MAX).status.code == v2.OK
+    other = (("x-mq-client-id", "second"), *metadata[1:])
+    assert stub.Heartbeat(beat, metadata=other, timeout=WAIT_SECONDS_MAX).status.code == v2.TOO_MANY_REQUESTS
+    at_door = heartbeat("third", "team-d%billing", topic="team-d%Orders")
+    assert tenants.door.call(RequestCode.HEART_BEAT, at_door).code == ResponseCode.FLOW_CONTROL
+    assert listed(tenants, "team-d")[0].connection_count == 1
+
+    ended = v2.NotifyClientTerminationRequest(group=group)
+    stub.NotifyClientTermination(ended, metadata=metadata, timeout=WAIT_SECONDS_MAX)
+    assert tenants.door.call(RequestCode.HEART_BEAT, at_door).code == ResponseCode.SUCCESS
+    tenants.door.close()
+    wait_until(lambda: not listed(tenants, "team-d")[0].connection_count, "the connection has ended")
+
+
+def test_the_commands_and_the_file_of_the_page_work_as_they_stand(
+    tenants: Tenants, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs/tenants.md").read_text(encoding="utf-8")
+    (file,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    lines = [line for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL) for line in block.splitlines()]
+    assert len(lines) >= 3
+    (tmp_path / "tenants.toml").write_text(file)
+    tenants.write(file)
+    wait_until(lambda: listed(tenants, "team-b")[0].HasField("quotas"), "the changed file holds")
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        command, *arguments = shlex.split(line, comments=True)
+        assert command == "reput"
+        if "--file" not in arguments:
+            arguments += ["--address", tenants.stack.addresses["gateway"]]
+        assert main(arguments) == 0, line
+        assert "team-a" in capsys.readouterr().out

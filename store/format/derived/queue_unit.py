@@ -69,6 +69,20 @@ def decode_queue_units(buf: bytes | bytearray | memoryview) -> Iterator[QueueUni
     return map(QueueUnit._make, UNIT.iter_unpack(buf))
 
 
+_SIZES = struct.Struct(">8xi8x")
+
+
+def record_bytes_of(buf: bytes) -> int:
+    """Bytes of the records of all units of a buffer, without fillers; a multiple of 20 bytes long.
+
+    The sizes are summed by their four bytes, which takes a tenth of the time of unpacking. Only fillers, which are 2^31-1, and
+    records of 16 MiB have a first byte that is not 0.
+    """
+    if any(buf[8::UNIT_SIZE_BYTES]):
+        return sum(size for (size,) in _SIZES.iter_unpack(buf) if 0 < size < FILLER_SIZE_BYTES)
+    return sum(sum(buf[8 + place :: UNIT_SIZE_BYTES]) << 8 * (3 - place) for place in (1, 2, 3))
+
+
 TAGS_CHARACTERS_MAX = 256  # of tags whose hash is cached: at most 8 MiB; a record may hold 32 KiB of tags
 
 

@@ -1,13 +1,36 @@
 """Which appends pass, with a clock that stands still until it is moved."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import pytest
 
-from gateway.tenants.tenants import Tenants
+from gateway.ports.chain import Concern
+from gateway.ports.deadline import Deadline
+from gateway.ports.groups import (
+    COMMIT_OFFSETS,
+    LIST_GROUPS,
+    LOCK_QUEUES,
+    MAKE_GROUP,
+    RESET_OFFSETS,
+    SEND_BACK,
+    UPDATE_GROUP,
+)
+from gateway.ports.shard import CREATE_TOPIC, LIST_STORED, LIST_TOPICS, Shard
+from gateway.ports.shards import FanOut
+from gateway.ports.shards import Shards as PortShards
+from gateway.tenants.tenants import CLIENT_SECONDS_MAX, Tenants
 from gateway.tenants.tenants_file import TenantsFile, parse_tenants_file
+from gateway.tenants.usage import Usage
+from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
+from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
+from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.observing.meters import Meters
 from store.errors import QuotaExceededError
+
+FAN_OUT = FanOut(1)
 
 
 class File:
@@ -118,8 +141,172 @@ def test_what_passed_and_what_was_refused_is_shown_by_namespace() -> None:
     for _ in range(3):
         file.refused("a%T")
     size_bytes = message_pb2.NewMessage(topic="a%T", body=b"12345").ByteSize()
+    file.tenants.delivered("b%T", 7)
+    file.tenants.delivered("T", 7)
     assert file.shown() == {
         "tenant_refused": {("a", "sent_messages_per_second"): 3.0},
         "reput_tenant_sent_messages_total": {("a",): 2.0, ("b",): 1.0},
         "reput_tenant_sent_bytes_total": {("a",): 2.0 * size_bytes, ("b",): 1.0 * size_bytes},
+        "reput_tenant_delivered_messages_total": {("a",): 0.0, ("b",): 7.0},
+        "reput_tenant_connections": {("a",): 0.0, ("b",): 0.0},
+        "reput_tenant_topics": {},
+        "reput_tenant_groups": {},
+        "reput_tenant_stored_bytes": {},
     }
+    file.tenants.now()["b"].has = Usage({"b%T"}, {"b%g", "b%h"}, 99)
+    shown = file.shown()
+    assert [shown[f"reput_tenant_{what}"] for what in ("topics", "groups", "stored_bytes")] == [
+        {("b",): 1.0},
+        {("b",): 2.0},
+        {("b",): 99.0},
+    ]
+
+
+def looked(text: str, **has: Usage) -> File:
+    """A file whose namespaces have been looked at."""
+    file = File(text)
+    for name, usage in has.items():
+        file.tenants.now()[name].has = usage
+    return file
+
+
+def test_an_append_that_would_make_one_topic_too_many_is_refused() -> None:
+    file = looked("[namespaces.a]\ntopics = 2", a=Usage({"a%T"}))
+    file.append("a%T", "a%U")
+    assert file.refused("a%V") == {"namespace": "a", "quota": "topics", "quotaMax": "2"}
+    assert file.refused("a%T", "a%V")["quota"] == "topics"
+    file.append("a%U", "%RETRY%a%g", "%DLQ%a%g")
+
+
+def test_a_command_that_would_make_one_topic_too_many_is_refused() -> None:
+    file = looked("[namespaces.a]\ntopics = 1", a=Usage())
+    file.tenants.check_topic("a%T")
+    file.tenants.check_topic("a%T")
+    file.tenants.check_topic("%RETRY%a%g")
+    file.tenants.check_topic("b%T")
+    with pytest.raises(QuotaExceededError):
+        file.tenants.check_topic("a%U")
+
+
+def test_stored_bytes_at_the_quota_refuse_what_is_sent_until_there_is_room_again() -> None:
+    """What passed since the last look counts."""
+    file = looked("[namespaces.a]\nstored_bytes = 1_000", a=Usage(stored_bytes=900))
+    file.append("a%T", body=bytes(200))
+    assert file.refused("a%T") == {"namespace": "a", "quota": "stored_bytes", "quotaMax": "1000"}
+    file.tenants.look(Shards(topics=["a%T"], stored_bytes=500))  # type: ignore[arg-type]  # as good as one
+    file.append("a%T")
+
+
+def test_nothing_that_has_to_be_looked_at_is_refused_before_the_first_look() -> None:
+    file = File("[namespaces.a]\ntopics = 0\ngroups = 0\nstored_bytes = 0")
+    file.append("a%T")
+    file.tenants.check_group("a%g")
+    file.tenants.check_topic("a%T")
+
+
+class Shards:
+    """A source of one shard whose answers are given."""
+
+    def __init__(self, topics: Sequence[str] = (), groups: Sequence[str] = (), stored_bytes: int = 0) -> None:
+        self._answers = {
+            LIST_TOPICS: log_pb.ListTopicsResponse(topics=[{"topic": topic} for topic in topics]),
+            LIST_GROUPS: consumer_pb.ListGroupsResponse(groups=[{"consumer_group": group} for group in groups]),
+            LIST_STORED: [queue_pb.Queue(topic=topic, stored_bytes=stored_bytes) for topic in topics],
+        }
+        self.while_asked: Callable[[], object] = lambda: None
+
+    def now(self) -> PortShards:
+        shard = Shard("broker-a")
+        for method in self._answers:
+            shard = shard.serving(method, lambda request, deadline, method=method: self._answer(method))  # type: ignore[misc]
+        return PortShards([shard], FAN_OUT)
+
+    def _answer(self, method: Any) -> Any:
+        self.while_asked()
+        return self._answers[method]
+
+
+def test_a_look_finds_topics_groups_and_bytes_and_leaves_retry_topics_to_their_groups() -> None:
+    file = File("[namespaces.a]\ntopics = 9\n[namespaces.b]")
+    topics = ["a%T", "a%U", "%RETRY%a%g", "%DLQ%a%g", "b%T", "T"]
+    file.tenants.look(Shards(topics, ["a%g", "a%h", "g"], 10))  # type: ignore[arg-type]  # as good as one
+    has = file.tenants.now()["a"].has
+    assert has is not None
+    assert (has.topics, has.groups, has.stored_bytes) == ({"a%T", "a%U"}, {"a%g", "a%h"}, 40)
+
+
+def test_a_topic_that_passes_while_its_namespace_is_looked_at_is_not_lost() -> None:
+    file = looked("[namespaces.a]\ntopics = 1\ngroups = 1", a=Usage())
+    shards = Shards()
+    shards.while_asked = lambda: (file.append("a%T"), file.tenants.check_group("a%g"))
+    file.tenants.look(shards)  # type: ignore[arg-type]  # as good as one
+    file.append("a%T")
+    file.refused("a%U")
+    with pytest.raises(QuotaExceededError):
+        file.tenants.check_group("a%h")
+    shards.while_asked = lambda: None
+    file.tenants.look(shards)  # type: ignore[arg-type]  # as good as one
+    file.append("a%U")  # nothing has come of the other one
+
+
+def test_no_shard_is_asked_where_no_quota_needs_it() -> None:
+    File("[namespaces.a]\nsent_messages_per_second = 1").tenants.look(None)  # type: ignore[arg-type]  # not asked
+
+
+@pytest.mark.parametrize(
+    ("method", "request_of_it"),
+    [
+        (CREATE_TOPIC, log_pb.CreateTopicRequest(topic="a%new")),
+        (UPDATE_GROUP, consumer_pb.UpdateGroupRequest(settings={"consumer_group": "a%new"})),
+        (MAKE_GROUP, consumer_pb.UpdateGroupRequest(settings={"consumer_group": "a%new"})),
+        (COMMIT_OFFSETS, consumer_pb.CommitOffsetsRequest(consumer_group="a%new")),
+        (RESET_OFFSETS, consumer_pb.ResetOffsetsRequest(consumer_group="a%new")),
+        (SEND_BACK, consumer_pb.SendBackMessagesRequest(consumer_group="a%new")),
+        (LOCK_QUEUES, consumer_pb.LockQueuesRequest(consumer_group="a%new")),
+    ],
+)
+def test_the_chain_of_a_shard_refuses_what_makes_one_too_many(method: Any, request_of_it: Any) -> None:
+    file = looked("[namespaces.a]\ntopics = 1\ngroups = 1", a=Usage({"a%old"}, {"a%old"}))
+    asked: list[Any] = []
+    shard = Shard("broker-a").serving(method, lambda request, deadline: asked.append(request))
+    shard = shard.with_link(Concern.QUOTAS, file.tenants.link)
+    with pytest.raises(QuotaExceededError):
+        shard.call(method, request_of_it, Deadline.after(1))
+    assert asked == []
+    file.write("")
+    shard.call(method, request_of_it, Deadline.after(1))
+    assert asked == [request_of_it]
+
+
+def test_a_client_too_many_is_refused_and_those_that_are_there_go_on() -> None:
+    file = File("[namespaces.a]\nconnections = 2\n[namespaces.b]")
+    for client in (1, 2, 1, 2):
+        file.tenants.check_client(client, ["a%g", "a%T", "T", ""])
+    with pytest.raises(QuotaExceededError) as caught:
+        file.tenants.check_client(3, ["b%g", "a%g"])
+    assert caught.value.metadata == {"namespace": "a", "quota": "connections", "quotaMax": "2"}
+    assert [file.tenants.connection_count(name) for name in ("a", "b", "c")] == [2, 0, 0]
+    file.tenants.check_client(3, ["b%g", "c%g", "g"])
+    assert file.tenants.connection_count("b") == 1
+
+
+def test_a_client_that_ends_or_is_silent_makes_room_for_another() -> None:
+    file = File("[namespaces.a]\nconnections = 1")
+    file.tenants.check_client(1, ["a%g"])
+    file.tenants.end_client(1)
+    file.tenants.check_client(2, ["a%g"])
+    file.now_seconds = CLIENT_SECONDS_MAX
+    file.tenants.check_client(2, [])  # a heartbeat that names nothing
+    file.now_seconds = 2 * CLIENT_SECONDS_MAX
+    with pytest.raises(QuotaExceededError):
+        file.tenants.check_client(3, ["a%g"])
+    file.now_seconds += 1
+    file.tenants.check_client(3, ["a%g"])
+
+
+def test_each_of_several_gateways_takes_its_part_of_the_clients_rounded_up() -> None:
+    file = File("gateway_count = 2\n[namespaces.a]\nconnections = 3")
+    for client in (1, 2):
+        file.tenants.check_client(client, ["a%g"])
+    with pytest.raises(QuotaExceededError):
+        file.tenants.check_client(3, ["a%g"])

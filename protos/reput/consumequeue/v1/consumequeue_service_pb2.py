@@ -26,7 +26,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from reput.gateway.v1 import gateway_service_pb2 as reput_dot_gateway_dot_v1_dot_gateway__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0reput/consumequeue/v1/consumequeue_service.proto\x12\x15reput.consumequeue.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&reput/gateway/v1/gateway_service.proto\"I\n\x11ListQueuesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"a\n\x05Queue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\x0f\n\x07problem\x18\t \x01(\t\"[\n\x12ListQueuesResponse\x12,\n\x06queues\x18\x01 \x03(\x0b\x32\x1c.reput.consumequeue.v1.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"O\n\x16ListLightQueuesRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x12\n\npage_token\x18\x02 \x01(\x03\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"k\n\x17ListLightQueuesResponse\x12\r\n\x05names\x18\x01 \x03(\t\x12\x13\n\x0bmax_offsets\x18\x02 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\"\x8a\x01\n\x14GetQueueUnitsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x11\n\tmax_units\x18\x04 \x01(\x05\x12\x0e\n\x06packed\x18\x05 \x01(\x08\x12\x18\n\x10log_first_offset\x18\x06 \x01(\x03\"j\n\tQueueUnit\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x19\n\x11\x63ommit_log_offset\x18\x02 \x01(\x03\x12\x19\n\x11record_size_bytes\x18\x03 \x01(\x05\x12\x11\n\ttags_code\x18\x04 \x01(\x03\"\x8f\x02\n\x15GetQueueUnitsResponse\x12/\n\x05units\x18\x01 \x03(\x0b\x32 .reput.consumequeue.v1.QueueUnit\x12\x12\n\nmin_offset\x18\x02 \x01(\x03\x12\x12\n\nmax_offset\x18\x03 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x06 \x01(\x08\x12\x34\n\x10\x62uilt_up_to_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64\x61maged\x18\x08 \x01(\x08\x12\x14\n\x0cpacked_units\x18\t \x01(\x0c\"\x8e\x01\n\x13SearchOffsetRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x62oundary\x18\x04 \x01(\x0e\x32\x1a.reput.gateway.v1.Boundary\"\xda\x02\n\x14SearchOffsetResponse\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x12\n\nmin_offset\x18\x02 \x01(\x03\x12\x12\n\nmax_offset\x18\x03 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x04 \x01(\x08\x12\x13\n\x0bnext_offset\x18\x05 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x06 \x01(\x03\x12\x34\n\x10\x62uilt_up_to_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10\x66irst_store_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0flast_store_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64\x61maged\x18\n \x01(\x08\x12\x10\n\x08unproven\x18\x0b \x01(\x08\"Q\n\x10GetStatusRequest\x12\x18\n\x0bpast_offset\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0bwait_millis\x18\x02 \x01(\x05\x42\x0e\n\x0c_past_offset\"\x80\x02\n\x11GetStatusResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x03 \x01(\x08\x12\x13\n\x0bqueue_count\x18\x04 \x01(\x05\x12\x13\n\x0btopic_count\x18\x05 \x01(\x05\x12\x12\n\nlast_error\x18\x06 \x01(\t\x12\r\n\x05state\x18\x07 \x01(\t\x12\x15\n\rfailure_count\x18\x08 \x01(\x05\x12\x34\n\x10\x62uilt_up_to_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07problem\x18\n \x01(\t2\x9f\x04\n\x13\x43onsumeQueueService\x12\x61\n\nListQueues\x12(.reput.consumequeue.v1.ListQueuesRequest\x1a).reput.consumequeue.v1.ListQueuesResponse\x12p\n\x0fListLightQueues\x12-.reput.consumequeue.v1.ListLightQueuesRequest\x1a..reput.consumequeue.v1.ListLightQueuesResponse\x12j\n\rGetQueueUnits\x12+.reput.consumequeue.v1.GetQueueUnitsRequest\x1a,.reput.consumequeue.v1.GetQueueUnitsResponse\x12g\n\x0cSearchOffset\x12*.reput.consumequeue.v1.SearchOffsetRequest\x1a+.reput.consumequeue.v1.SearchOffsetResponse\x12^\n\tGetStatus\x12\'.reput.consumequeue.v1.GetStatusRequest\x1a(.reput.consumequeue.v1.GetStatusResponseBW\n\x15reput.consumequeue.v1P\x01Z$reput/consumequeue/v1;consumequeuev1\xaa\x02\x15Reput.ConsumeQueue.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n0reput/consumequeue/v1/consumequeue_service.proto\x12\x15reput.consumequeue.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a&reput/gateway/v1/gateway_service.proto\"`\n\x11ListQueuesRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x15\n\rof_namespaces\x18\x04 \x01(\x08\"w\n\x05Queue\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x12\n\nmin_offset\x18\x03 \x01(\x03\x12\x12\n\nmax_offset\x18\x04 \x01(\x03\x12\x0f\n\x07problem\x18\t \x01(\t\x12\x14\n\x0cstored_bytes\x18\n \x01(\x03\"[\n\x12ListQueuesResponse\x12,\n\x06queues\x18\x01 \x03(\x0b\x32\x1c.reput.consumequeue.v1.Queue\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"O\n\x16ListLightQueuesRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x12\n\npage_token\x18\x02 \x01(\x03\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"k\n\x17ListLightQueuesResponse\x12\r\n\x05names\x18\x01 \x03(\t\x12\x13\n\x0bmax_offsets\x18\x02 \x03(\x03\x12\x17\n\x0fnext_page_token\x18\x03 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\"\x8a\x01\n\x14GetQueueUnitsRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12\x14\n\x0cqueue_offset\x18\x03 \x01(\x03\x12\x11\n\tmax_units\x18\x04 \x01(\x05\x12\x0e\n\x06packed\x18\x05 \x01(\x08\x12\x18\n\x10log_first_offset\x18\x06 \x01(\x03\"j\n\tQueueUnit\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x19\n\x11\x63ommit_log_offset\x18\x02 \x01(\x03\x12\x19\n\x11record_size_bytes\x18\x03 \x01(\x05\x12\x11\n\ttags_code\x18\x04 \x01(\x03\"\x8f\x02\n\x15GetQueueUnitsResponse\x12/\n\x05units\x18\x01 \x03(\x0b\x32 .reput.consumequeue.v1.QueueUnit\x12\x12\n\nmin_offset\x18\x02 \x01(\x03\x12\x12\n\nmax_offset\x18\x03 \x01(\x03\x12\x13\n\x0bnext_offset\x18\x04 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x05 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x06 \x01(\x08\x12\x34\n\x10\x62uilt_up_to_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64\x61maged\x18\x08 \x01(\x08\x12\x14\n\x0cpacked_units\x18\t \x01(\x0c\"\x8e\x01\n\x13SearchOffsetRequest\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\x05\x12(\n\x04time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x62oundary\x18\x04 \x01(\x0e\x32\x1a.reput.gateway.v1.Boundary\"\xda\x02\n\x14SearchOffsetResponse\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x12\n\nmin_offset\x18\x02 \x01(\x03\x12\x12\n\nmax_offset\x18\x03 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x04 \x01(\x08\x12\x13\n\x0bnext_offset\x18\x05 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x06 \x01(\x03\x12\x34\n\x10\x62uilt_up_to_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x34\n\x10\x66irst_store_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x33\n\x0flast_store_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07\x64\x61maged\x18\n \x01(\x08\x12\x10\n\x08unproven\x18\x0b \x01(\x08\"Q\n\x10GetStatusRequest\x12\x18\n\x0bpast_offset\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x13\n\x0bwait_millis\x18\x02 \x01(\x05\x42\x0e\n\x0c_past_offset\"\x80\x02\n\x11GetStatusResponse\x12\x13\n\x0bnext_offset\x18\x01 \x01(\x03\x12\x16\n\x0elog_end_offset\x18\x02 \x01(\x03\x12\x13\n\x0b\x63\x61tching_up\x18\x03 \x01(\x08\x12\x13\n\x0bqueue_count\x18\x04 \x01(\x05\x12\x13\n\x0btopic_count\x18\x05 \x01(\x05\x12\x12\n\nlast_error\x18\x06 \x01(\t\x12\r\n\x05state\x18\x07 \x01(\t\x12\x15\n\rfailure_count\x18\x08 \x01(\x05\x12\x34\n\x10\x62uilt_up_to_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07problem\x18\n \x01(\t2\x9f\x04\n\x13\x43onsumeQueueService\x12\x61\n\nListQueues\x12(.reput.consumequeue.v1.ListQueuesRequest\x1a).reput.consumequeue.v1.ListQueuesResponse\x12p\n\x0fListLightQueues\x12-.reput.consumequeue.v1.ListLightQueuesRequest\x1a..reput.consumequeue.v1.ListLightQueuesResponse\x12j\n\rGetQueueUnits\x12+.reput.consumequeue.v1.GetQueueUnitsRequest\x1a,.reput.consumequeue.v1.GetQueueUnitsResponse\x12g\n\x0cSearchOffset\x12*.reput.consumequeue.v1.SearchOffsetRequest\x1a+.reput.consumequeue.v1.SearchOffsetResponse\x12^\n\tGetStatus\x12\'.reput.consumequeue.v1.GetStatusRequest\x1a(.reput.consumequeue.v1.GetStatusResponseBW\n\x15reput.consumequeue.v1P\x01Z$reput/consumequeue/v1;consumequeuev1\xaa\x02\x15Reput.ConsumeQueue.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,29 +35,29 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\025reput.consumequeue.v1P\001Z$reput/consumequeue/v1;consumequeuev1\252\002\025Reput.ConsumeQueue.V1'
   _globals['_LISTQUEUESREQUEST']._serialized_start=148
-  _globals['_LISTQUEUESREQUEST']._serialized_end=221
-  _globals['_QUEUE']._serialized_start=223
-  _globals['_QUEUE']._serialized_end=320
-  _globals['_LISTQUEUESRESPONSE']._serialized_start=322
-  _globals['_LISTQUEUESRESPONSE']._serialized_end=413
-  _globals['_LISTLIGHTQUEUESREQUEST']._serialized_start=415
-  _globals['_LISTLIGHTQUEUESREQUEST']._serialized_end=494
-  _globals['_LISTLIGHTQUEUESRESPONSE']._serialized_start=496
-  _globals['_LISTLIGHTQUEUESRESPONSE']._serialized_end=603
-  _globals['_GETQUEUEUNITSREQUEST']._serialized_start=606
-  _globals['_GETQUEUEUNITSREQUEST']._serialized_end=744
-  _globals['_QUEUEUNIT']._serialized_start=746
-  _globals['_QUEUEUNIT']._serialized_end=852
-  _globals['_GETQUEUEUNITSRESPONSE']._serialized_start=855
-  _globals['_GETQUEUEUNITSRESPONSE']._serialized_end=1126
-  _globals['_SEARCHOFFSETREQUEST']._serialized_start=1129
-  _globals['_SEARCHOFFSETREQUEST']._serialized_end=1271
-  _globals['_SEARCHOFFSETRESPONSE']._serialized_start=1274
-  _globals['_SEARCHOFFSETRESPONSE']._serialized_end=1620
-  _globals['_GETSTATUSREQUEST']._serialized_start=1622
-  _globals['_GETSTATUSREQUEST']._serialized_end=1703
-  _globals['_GETSTATUSRESPONSE']._serialized_start=1706
-  _globals['_GETSTATUSRESPONSE']._serialized_end=1962
-  _globals['_CONSUMEQUEUESERVICE']._serialized_start=1965
-  _globals['_CONSUMEQUEUESERVICE']._serialized_end=2508
+  _globals['_LISTQUEUESREQUEST']._serialized_end=244
+  _globals['_QUEUE']._serialized_start=246
+  _globals['_QUEUE']._serialized_end=365
+  _globals['_LISTQUEUESRESPONSE']._serialized_start=367
+  _globals['_LISTQUEUESRESPONSE']._serialized_end=458
+  _globals['_LISTLIGHTQUEUESREQUEST']._serialized_start=460
+  _globals['_LISTLIGHTQUEUESREQUEST']._serialized_end=539
+  _globals['_LISTLIGHTQUEUESRESPONSE']._serialized_start=541
+  _globals['_LISTLIGHTQUEUESRESPONSE']._serialized_end=648
+  _globals['_GETQUEUEUNITSREQUEST']._serialized_start=651
+  _globals['_GETQUEUEUNITSREQUEST']._serialized_end=789
+  _globals['_QUEUEUNIT']._serialized_start=791
+  _globals['_QUEUEUNIT']._serialized_end=897
+  _globals['_GETQUEUEUNITSRESPONSE']._serialized_start=900
+  _globals['_GETQUEUEUNITSRESPONSE']._serialized_end=1171
+  _globals['_SEARCHOFFSETREQUEST']._serialized_start=1174
+  _globals['_SEARCHOFFSETREQUEST']._serialized_end=1316
+  _globals['_SEARCHOFFSETRESPONSE']._serialized_start=1319
+  _globals['_SEARCHOFFSETRESPONSE']._serialized_end=1665
+  _globals['_GETSTATUSREQUEST']._serialized_start=1667
+  _globals['_GETSTATUSREQUEST']._serialized_end=1748
+  _globals['_GETSTATUSRESPONSE']._serialized_start=1751
+  _globals['_GETSTATUSRESPONSE']._serialized_end=2007
+  _globals['_CONSUMEQUEUESERVICE']._serialized_start=2010
+  _globals['_CONSUMEQUEUESERVICE']._serialized_end=2553
 # @@protoc_insertion_point(module_scope)

@@ -11,28 +11,32 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ListQueuesRequest(_message.Message):
-    __slots__ = ("topic", "page_size", "page_token")
+    __slots__ = ("topic", "page_size", "page_token", "of_namespaces")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    OF_NAMESPACES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     page_size: int
     page_token: str
-    def __init__(self, topic: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    of_namespaces: bool
+    def __init__(self, topic: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., of_namespaces: _Optional[bool] = ...) -> None: ...
 
 class Queue(_message.Message):
-    __slots__ = ("topic", "queue_id", "min_offset", "max_offset", "problem")
+    __slots__ = ("topic", "queue_id", "min_offset", "max_offset", "problem", "stored_bytes")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     QUEUE_ID_FIELD_NUMBER: _ClassVar[int]
     MIN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     MAX_OFFSET_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
     problem: str
-    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., problem: _Optional[str] = ...) -> None: ...
+    stored_bytes: int
+    def __init__(self, topic: _Optional[str] = ..., queue_id: _Optional[int] = ..., min_offset: _Optional[int] = ..., max_offset: _Optional[int] = ..., problem: _Optional[str] = ..., stored_bytes: _Optional[int] = ...) -> None: ...
 
 class ListQueuesResponse(_message.Message):
     __slots__ = ("queues", "next_page_token")

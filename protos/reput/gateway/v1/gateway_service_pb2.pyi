@@ -857,6 +857,66 @@ class DeleteTopicResponse(_message.Message):
     broker_names: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, broker_names: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class ListTenantsRequest(_message.Message):
+    __slots__ = ("namespace", "page_size", "page_token")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    page_size: int
+    page_token: str
+    def __init__(self, namespace: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class TenantQuotas(_message.Message):
+    __slots__ = ("sent_messages_per_second", "sent_bytes_per_second", "delivered_messages_per_second", "topics", "groups", "stored_bytes", "connections")
+    SENT_MESSAGES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_MESSAGES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CONNECTIONS_FIELD_NUMBER: _ClassVar[int]
+    sent_messages_per_second: int
+    sent_bytes_per_second: int
+    delivered_messages_per_second: int
+    topics: int
+    groups: int
+    stored_bytes: int
+    connections: int
+    def __init__(self, sent_messages_per_second: _Optional[int] = ..., sent_bytes_per_second: _Optional[int] = ..., delivered_messages_per_second: _Optional[int] = ..., topics: _Optional[int] = ..., groups: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., connections: _Optional[int] = ...) -> None: ...
+
+class Tenant(_message.Message):
+    __slots__ = ("namespace", "quotas", "topic_count", "group_count", "stored_bytes", "lag_count", "sent_messages_per_second", "sent_bytes_per_second", "refused_count", "connection_count")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_COUNT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_COUNT_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LAG_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SENT_MESSAGES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CONNECTION_COUNT_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    quotas: TenantQuotas
+    topic_count: int
+    group_count: int
+    stored_bytes: int
+    lag_count: int
+    sent_messages_per_second: float
+    sent_bytes_per_second: float
+    refused_count: int
+    connection_count: int
+    def __init__(self, namespace: _Optional[str] = ..., quotas: _Optional[_Union[TenantQuotas, _Mapping]] = ..., topic_count: _Optional[int] = ..., group_count: _Optional[int] = ..., stored_bytes: _Optional[int] = ..., lag_count: _Optional[int] = ..., sent_messages_per_second: _Optional[float] = ..., sent_bytes_per_second: _Optional[float] = ..., refused_count: _Optional[int] = ..., connection_count: _Optional[int] = ...) -> None: ...
+
+class ListTenantsResponse(_message.Message):
+    __slots__ = ("tenants", "next_page_token")
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    tenants: _containers.RepeatedCompositeFieldContainer[Tenant]
+    next_page_token: str
+    def __init__(self, tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
 class GetStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -205,6 +205,11 @@ class GatewayServiceStub:
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestRequest.SerializeToString,
                 response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestResponse.FromString,
                 _registered_method=True)
+        self.ListTenants = channel.unary_unary(
+                '/reput.gateway.v1.GatewayService/ListTenants',
+                request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTenantsRequest.SerializeToString,
+                response_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTenantsResponse.FromString,
+                _registered_method=True)
         self.GetStatus = channel.unary_unary(
                 '/reput.gateway.v1.GatewayService/GetStatus',
                 request_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.GetStatusRequest.SerializeToString,
@@ -510,6 +515,13 @@ class GatewayServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTenants(self, request, context):
+        """What namespaces use, and their quotas, by name. Errors: those of the first shard that does not answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStatus(self, request, context):
         """The state of every shard and service.
         """
@@ -689,6 +701,11 @@ def add_GatewayServiceServicer_to_server(servicer, server):
                     servicer.SendRequest,
                     request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestRequest.FromString,
                     response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestResponse.SerializeToString,
+            ),
+            'ListTenants': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTenants,
+                    request_deserializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTenantsRequest.FromString,
+                    response_serializer=reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTenantsResponse.SerializeToString,
             ),
             'GetStatus': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStatus,
@@ -1615,6 +1632,33 @@ class GatewayService:
             '/reput.gateway.v1.GatewayService/SendRequest',
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestRequest.SerializeToString,
             reput_dot_gateway_dot_v1_dot_gateway__service__pb2.SendRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTenants(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/reput.gateway.v1.GatewayService/ListTenants',
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTenantsRequest.SerializeToString,
+            reput_dot_gateway_dot_v1_dot_gateway__service__pb2.ListTenantsResponse.FromString,
             options,
             channel_credentials,
             insecure,

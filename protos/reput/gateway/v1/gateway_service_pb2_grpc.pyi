@@ -166,6 +166,8 @@ class GatewayServiceStub:
     its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT (also for a message with a delay, a time or TRAN_MSG: nobody would
     get it while its caller waits), RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
     """
+    ListTenants: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.ListTenantsRequest, _gateway_service_pb2.ListTenantsResponse]
+    """What namespaces use, and their quotas, by name. Errors: those of the first shard that does not answer."""
     GetStatus: _grpc.UnaryUnaryMultiCallable[_gateway_service_pb2.GetStatusRequest, _gateway_service_pb2.GetStatusResponse]
     """The state of every shard and service."""
 
@@ -492,6 +494,13 @@ class GatewayServiceServicer:
         its `offsetMsgId`), those of AppendMessages, INVALID_ARGUMENT (also for a message with a delay, a time or TRAN_MSG: nobody would
         get it while its caller waits), RESOURCE_EXHAUSTED (RESOURCE_BUSY: too many requests wait).
         """
+
+    def ListTenants(
+        self,
+        request: _gateway_service_pb2.ListTenantsRequest,
+        context: _grpc.ServicerContext,
+    ) -> _gateway_service_pb2.ListTenantsResponse:
+        """What namespaces use, and their quotas, by name. Errors: those of the first shard that does not answer."""
 
     def GetStatus(
         self,

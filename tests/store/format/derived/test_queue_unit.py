@@ -14,6 +14,7 @@ from store.format.derived.queue_unit import (
     decode_queue_unit,
     decode_queue_units,
     encode_queue_unit,
+    record_bytes_of,
     tags_code,
 )
 from store.format.properties import parse_properties
@@ -100,3 +101,14 @@ def test_every_queue_unit_of_rocketmq_has_our_tags_code(name: str, request: pyte
             unseen.remove(unit.commit_log_offset)
     assert not unseen
     assert (delayed > 0) == (name in ("broker", "crashed"))
+
+
+def test_bytes_of_records_are_the_sum_of_the_sizes_of_units_without_fillers() -> None:
+    """By the four bytes of each size, or one by one where a record has 16 MiB or a filler is among them."""
+    sizes = [1, 255, 256, 65_535, 65_536, (1 << 24) - 1]
+    units = b"".join(encode_queue_unit(QueueUnit(-1, size, -1)) for size in sizes)
+    assert record_bytes_of(units) == sum(sizes)
+    assert record_bytes_of(encode_queue_unit(FILLER) * 2 + units) == sum(sizes)
+    large = encode_queue_unit(QueueUnit(7, 1 << 24, 0))
+    assert record_bytes_of(large + units + bytes(20)) == (1 << 24) + sum(sizes)
+    assert record_bytes_of(b"") == 0
