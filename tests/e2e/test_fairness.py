@@ -24,7 +24,7 @@ from services.rocketmq.command import Command
 from services.rocketmq.fastjson import loads
 from services.rocketmq.remoting_server import INCOMING_BYTES_MAX
 from tests.gateway.remoting.requests import SignedClient, heartbeat, pull_fields, send_fields
-from tests.support.hostile import DOOR_KINDS, GOOD_GROUP, GOOD_ID, GOOD_KEY, GOOD_TOPIC, access_file
+from tests.support.hostile import DOOR_KINDS, GOOD_GROUP, GOOD_ID, GOOD_KEY, GOOD_TOPIC, TENANT, access_file
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
@@ -229,6 +229,43 @@ def test_a_hostile_client_of_the_remoting_door_harms_no_other(
     assert memory_mib(door_stack) < DOOR_MEMORY_MIB_MAX
     assert good.call(RequestCode.GET_MAX_OFFSET, topic=GOOD_TOPIC, queueId=0).fields["offset"] == str(good.sent_count)
     assert good.call(RequestCode.GET_MAX_OFFSET, topic=GOOD_TOPIC, queueId=1).fields["offset"] == "0"
+
+
+@pytest.fixture(scope="module")
+def tenants_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """With a namespace that may send 10 messages a second."""
+    directory = tmp_path_factory.mktemp("fairness-tenants")
+    (directory / "tenants.toml").write_text(f"[namespaces.{TENANT}]\nsent_messages_per_second = 10\n")
+    settings = {"REPUT_GATEWAY_TENANTS_FILE": str(directory / "tenants.toml")}
+    with running_stack(directory / "store", "--remoting-port", "0", settings=settings) as running:
+        with Producer(running.addresses["gateway"]) as producer:
+            producer.send_and_wait("Hostile", bytes(40_000), keys=["key-7"], timeout_seconds=WAIT_SECONDS_MAX)
+        running.wait_until_built()
+        yield running
+
+
+@pytest.mark.life
+@pytest.mark.parametrize(("kind", "door"), [("tenant", "gateway"), ("sends", "remoting")])
+def test_a_tenant_over_its_quota_harms_no_other_over_either_door(tenants_stack: Stack, kind: str, door: str) -> None:
+    """400 requests a second, of which 10 may pass; good ones over gRPC and over remoting."""
+    at_door = GoodAtDoor(tenants_stack)
+    wait_until(lambda: at_door.pull().body, "the first message is in its queue")
+    good: dict[str, Good | GoodAtDoor] = {"gateway": Good(tenants_stack), "remoting": at_door}
+    said: list[str] = []
+
+    def is_unharmed() -> bool:
+        alone = {name: each.p99_seconds() for name, each in good.items()}
+        with hostile(tenants_stack, kind, 400, door):
+            beside = {name: each.p99_seconds() for name, each in good.items()}
+        said.append(f"{kind}: p99 in s {alone} alone, {beside} beside")
+        return all(beside[name] <= 2 * alone[name] + NOISE_SECONDS for name in good)
+
+    assert any(is_unharmed() for _ in range(PAIR_COUNT_MAX)), said
+    print(*said, sep="\n")
+    (tenant,) = tenants_stack.gateway.ListTenants(
+        pb.ListTenantsRequest(namespace=TENANT), timeout=WAIT_SECONDS_MAX
+    ).tenants
+    assert tenant.refused_count > 400
 
 
 @pytest.mark.life

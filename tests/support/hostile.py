@@ -7,12 +7,14 @@ Over gRPC:
     untaken    COUNT queries whose answers are never taken: a window of 0
     idle       COUNT append streams without a request
     connections  COUNT connections without a call
+    tenant     COUNT appends a second for a namespace that is over its quota
 
 Over RocketMQ's remoting protocol, from another address of loopback, signed with KEY:
 
     frames     COUNT connections that send half of a frame of 1 MiB
     flood      COUNT requests a second whose answers are not taken
     stolen     COUNT heartbeats a second with the client id of another client
+    sends      COUNT sends a second for a namespace that is over its quota
     forged     COUNT sends a second with the access key of another client, and a secret that is not its own
 
 Streams and connections that the gateway ends are opened again. It prints a line when all are open, and ends with its standard
@@ -36,6 +38,8 @@ STREAM_COUNT_MAX = 200  # of a connection; the gateway takes 256
 RENEW_SECONDS = 1.0
 LARGE_BYTES = 4 << 20
 DOOR_KINDS = ("frames", "flood", "stolen", "forged")
+# What it sends to in the name of its namespace.
+TENANT, TENANT_TOPIC = "hostile", "hostile%Flood"
 DOOR_ADDRESS = "127.0.0.2"
 DOOR_CONNECTION_COUNT = 4
 DOOR_SECONDS_MAX = 5.0
@@ -98,6 +102,9 @@ class HostileDoor:
         if kind == "forged":
             texts = {name: str(value) for name, value in send_fields(GOOD_TOPIC).items()}
             return signed(Command(RequestCode.SEND_MESSAGE_V2, texts, b"forged", opaque=1), GOOD_KEY[0], KEY[1])
+        if kind == "sends":
+            texts = {name: str(value) for name, value in send_fields(TENANT_TOPIC, queueId=0).items()}
+            return signed(Command(RequestCode.SEND_MESSAGE_V2, texts, bytes(1_000), opaque=1), *KEY)
         fields = {"topic": GOOD_TOPIC, "queueId": "0"}
         return signed(Command(RequestCode.GET_MAX_OFFSET, fields, opaque=1), *KEY)
 
@@ -116,6 +123,8 @@ class Hostile:
         self._open: list[tuple[RawConnection, set[int]]] = []
         query = pb.QueryMessageByOffsetRequest(topic="Hostile", queue_id=0, max_messages=64).SerializeToString()
         self._query = announced(len(query), query)
+        append = pb.AppendMessagesRequest(messages=[{"topic": TENANT_TOPIC, "body": bytes(1_000)}]).SerializeToString()
+        self._append = announced(len(append), append)
 
     def begin(self, count: int) -> None:
         """Open so many streams, or connections."""
@@ -140,6 +149,8 @@ class Hostile:
     def _call(self, connection: RawConnection) -> int:
         if self._kind == "untaken":
             return connection.call(SERVICE + "QueryMessageByOffset", self._query, is_whole=True)
+        if self._kind == "tenant":
+            return connection.call(SERVICE + "AppendMessages", self._append, is_whole=True)
         if self._kind == "idle":
             return connection.call(SERVICE + "AppendMessageStream")
         if self._kind == "half":
@@ -156,7 +167,7 @@ def main(address: str, kind: str, count: str) -> None:
     ended = threading.Event()
     with contextlib.ExitStack() as opened:
         hostile: Hostile | HostileDoor
-        if kind in DOOR_KINDS:
+        if kind in (*DOOR_KINDS, "sends"):
             hostile = HostileDoor(address, kind, int(count))
         else:
             hostile = Hostile(opened.enter_context(RawClient(address)), kind)
