@@ -10,7 +10,7 @@ from cli.exits import Exit, say_empty, usage_error
 from cli.options import OutputFormat
 
 if TYPE_CHECKING:
-    from reput_client.querying.tenants import Tenant
+    from reput_client import Tenant
 
 TIMEOUT_SECONDS = 10.0
 COLUMNS = ["namespace", "topics", "groups", "stored_bytes", "lag_count", "messages_per_second", "bytes_per_second"]

@@ -125,6 +125,7 @@ if TYPE_CHECKING:
     from reput_client.querying.message import Message, MessageSource
     from reput_client.querying.query_client import AsyncPages, AsyncQueryClient, Pages, QueryClient
     from reput_client.querying.question import ReadChoice, ReadFrom
+    from reput_client.querying.tenants import Tenant
     from reput_client.querying.waiting import PendingTransaction, ScheduledMessage
     from reput_client.receipt import SendReceipt
     from reput_client.retry import RetryPolicy
@@ -171,6 +172,7 @@ _NAMES_BY_MODULE = {
     "querying.message": "Message MessageSource",
     "querying.query_client": "AsyncPages AsyncQueryClient Pages QueryClient",
     "querying.question": "ReadChoice ReadFrom",
+    "querying.tenants": "Tenant",
     "querying.waiting": "PendingTransaction ScheduledMessage",
     "receipt": "SendReceipt",
     "retry": "RetryPolicy",
@@ -281,6 +283,7 @@ __all__ = [
     "ShardOutcome",
     "Sql",
     "StartFrom",
+    "Tenant",
     "Topic",
     "TopicExistsError",
     "TopicNotFoundError",
