@@ -174,18 +174,6 @@ def test_what_breaks_pytest_itself_in_a_process_ends_the_run(
     run.stdout.re_match_lines([".*no log begins"])
 
 
-def test_a_run_whose_processes_die_before_their_first_test_does_not_pass(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written(pytester, monkeypatch, a="def test_one(): ...\n", b="def test_two(): ...\n")
-    (pytester.path / "conftest.py").write_text("import os\nos.register_at_fork(after_in_child=lambda: os._exit(9))\n")
-
-    run = pytester.runpytest_subprocess(*OPTIONS)
-
-    assert run.ret == pytest.ExitCode.INTERNAL_ERROR
-    run.stdout.re_match_lines([r".*w\d ended with 9 while tests were left"])
-
-
 def test_an_interrupt_ends_all_processes_and_their_fixtures(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

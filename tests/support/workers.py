@@ -95,7 +95,7 @@ class Worker:
 
 
 class WorkerBrokenError(Exception):
-    """pytest itself failed in a child, or one ended that ran no test and was not told to end."""
+    """pytest itself failed in a child."""
 
 
 class Run:
@@ -147,12 +147,14 @@ class Run:
                     if key.fileobj == worker.end:
                         while self._take(worker):
                             pass
-                        self._stop_early()  # before it is missed: a child ends by itself then
                         if self._bury(worker):
                             return self.in_child()
                     elif not self._take(worker):
                         self._selector.unregister(worker.connection)
-                    self._stop_early()
+                    if self._session.shouldfail:
+                        raise self._session.Failed(self._session.shouldfail)
+                    if self._session.shouldstop:
+                        raise self._session.Interrupted(self._session.shouldstop)
         except BaseException as error:
             if not isinstance(error, KeyboardInterrupt):  # which the terminal has sent to all of them
                 self._signal(signal.SIGINT)
@@ -161,12 +163,6 @@ class Run:
             if self._child is None:
                 self._end()
         return True
-
-    def _stop_early(self) -> None:
-        if self._session.shouldfail:
-            raise self._session.Failed(self._session.shouldfail)
-        if self._session.shouldstop:
-            raise self._session.Interrupted(self._session.shouldstop)
 
     def _fork(self) -> bool:
         """One child more, with its first tests; whether this process is the child."""
@@ -236,14 +232,11 @@ class Run:
         with contextlib.suppress(KeyError):
             self._selector.unregister(worker.connection)
         worker.close()
-        code = os.waitstatus_to_exitcode(status)
         if not worker.pending:
-            if not worker.is_ending:  # nor would another one get further
-                raise WorkerBrokenError(f"{worker.name} ended with {code} while tests were left, between two of them")
             return False
         index = worker.pending.popleft()
         item = self._session.items[index]
-        text = f"the process {worker.name} ended with {code} while it ran this test"
+        text = f"the process {worker.name} ended with {os.waitstatus_to_exitcode(status)} while it ran this test"
         report = pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call")
         report.node = worker.node  # type: ignore[attr-defined]
         self._session.config.hook.pytest_runtest_logreport(report=report)
