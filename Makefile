@@ -25,7 +25,7 @@ JOBS ?= 5
 # Two of these run torture until it is done, which waits for most of its time. With three others a third of two cores had nothing to do;
 # more than four keep them busy for longer than Spark's workers wait (10 s).
 CI_JOBS ?= 6
-PYTEST := $(BIN)/python -m pytest -p tests.support.scheduling -p tests.support.workers --workers $(JOBS)
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) -p tests.support.scheduling -p tests.support.collecting
 # A test starts hundreds of Pythons: none of them is to compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
 # In CI a few that fail are run once more, alone, and named.
@@ -129,7 +129,7 @@ wheels: .venv/.setup-dev ## Build the distributions `reput` and `reput-client` i
 ci: export LIFE_SECONDS := $(or $(LIFE_SECONDS),$(if $(FULL),600,30))
 # One run: torture waits for most of its time, and the marked suites compute meanwhile (tests/support/scheduling.py).
 ci: .venv/.setup-dev ## The marked suites (real RocketMQ, browser, Kubernetes, ...) and torture; FULL=1 for a release; none is skipped
-	$(PYTEST) --workers $(CI_JOBS) $(NO_SKIPS) $(if $(FULL),--timeout 43200) --durations=25 \
+	$(PYTEST) -n $(CI_JOBS) $(NO_SKIPS) $(if $(FULL),--timeout 43200) --durations=25 \
 		-m "($(MARKED) or grpcurl$(if $(KUBERNETES), or kubernetes) or torture) $(FOR_A_CHANGE)" $(MARKED_FILES) tests/torture \
 		$(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
 

@@ -39,7 +39,7 @@ def logged_since_the_test_began() -> Iterator[tuple[Path, str]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the run's seed; what the tests start inherits it."""
+    """Choose the run's seed, once for all processes of pytest-xdist: they inherit the environment."""
     os.environ.setdefault(RUN_SEED, str(random.SystemRandom().randrange(1 << 32)))
 
 

@@ -1,4 +1,4 @@
-"""Measures which branches of the pure rooms their own tests run: `-p tests.support.measuring`, alone or beside `workers`.
+"""Measures which branches of the pure rooms their own tests run: `-p tests.support.measuring`, beside pytest-xdist or alone.
 
 The rooms are `source` of `[tool.coverage.run]`, and the own tests of `store/walk` are those in `tests/store/walk`. A tracer is
 slow, so it is on while these tests run, and while a process imports the rooms before anything else does. Each process of a
@@ -68,11 +68,16 @@ class Measured:
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Import the rooms before anything else does."""
+    """Import the rooms before anything else does; xdist's main process does it for the others, which have no such moment."""
     early_config.stash[_MEASURED] = measured = Measured(early_config.rootpath)
     measured.switch(True)
     measured.import_rooms()
     measured.switch(False)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Be ready in xdist's processes."""
+    config.stash.setdefault(_MEASURED, Measured(config.rootpath))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,6 +1,6 @@
-"""Which process runs which test files, and in which order: `-p tests.support.scheduling`, alone or beside `workers`.
+"""Which process runs which test files, and in which order: `-p tests.support.scheduling` beside pytest-xdist's `-n`.
 
-A file stays in one process, so that what its tests share is made once. Besides:
+As with `--dist loadfile` a file stays in one process, so that what its tests share is made once. Besides:
 
     shared fixtures  all files that ask for one of `SHARED` in one process, which begins with them: a Spark session is a Java
                      process, and slow until it is warm; images take minutes to build; a control plane is five programs.
@@ -10,15 +10,20 @@ A file stays in one process, so that what its tests share is made once. Besides:
     waiting files    those of `WAITS` beside others from the beginning, in a third of the processes: they use a quarter of a
                      processor, and others need what they leave
 
+A process is given the next file when it begins the last test of its file, and no earlier: a test may take minutes, and what
+is given to a process cannot go to another.
+
 What is long is recorded in `SECONDS`, or guessed from what stands in a file: a wrong guess costs time, nothing else.
 """
 
 import functools
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 # Fixtures of a session that are made once, so the files that ask for them run in one process; by name among the arguments of a
 # test or of another fixture.
@@ -93,39 +98,35 @@ SECONDS = {
 }
 
 
-class Files:
-    """Which file a process runs next, of those that are left.
+class LongFilesFirst(LoadFileScheduling):
+    """xdist's scheduling by file, for tests in the order that they were collected in, with those of a shared fixture as one."""
 
-    Args:
-        scopes: of each test (`scope_of`), in the order of the collection.
-        process_count: that run tests.
-    """
+    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
 
-    def __init__(self, scopes: Sequence[str], process_count: int) -> None:
-        self._left: dict[str, list[int]] = {}
-        for index, scope in enumerate(scopes):
-            self._left.setdefault(scope, []).append(index)
-        self._waiting_max = max(process_count // 3, 1)
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return shared_by(self.config.rootpath / file) or file
 
-    def take(self, running: Sequence[str]) -> tuple[str, list[int]]:
-        """A file and its tests, by their places in the collection, while other processes run `running`; empty for none."""
-        wanted = sum(scope.startswith(WAITS) for scope in running) < self._waiting_max
-        found = (scope for scope in self._left if scope.startswith(WAITS) is wanted)
-        scope = next(found, next(iter(self._left), ""))
-        return scope, self._left.pop(scope, [])
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        busy = sum(self._waits(other) for other in self.assigned_work if other is not node)
+        wanted = busy < max(len(self.assigned_work) // 3, 1)
+        unit = next((scope for scope in self.workqueue if scope.startswith(WAITS) is wanted), None)
+        if unit is not None:
+            self.workqueue.move_to_end(unit, last=False)
+        super()._assign_work_unit(node)
 
-    def put_back(self, tests: Sequence[tuple[str, int]]) -> None:
-        """Tests that a process was given and did not run, with their scopes: they come next."""
-        left, self._left = self._left, {}
-        for scope, index in tests:
-            self._left.setdefault(scope, []).append(index)
-        for scope, indices in left.items():
-            self._left.setdefault(scope, []).extend(indices)
+    def _waits(self, node: WorkerController) -> bool:
+        """Whether the file that was given to a process last mostly waits, and has tests left."""
+        units = self.assigned_work[node]
+        last = next(reversed(units), "")
+        return last.startswith(WAITS) and not all(units[last].values())
 
-
-def scope_of(item: pytest.Item) -> str:
-    """What a test stays together with in one process: the fixture of `SHARED` that its file asks for, otherwise its file."""
-    return shared_by(item.path) or item.nodeid.partition("::")[0]
+    def _reschedule(self, node: WorkerController) -> None:
+        # One that is left over begins when the process knows what comes after it.
+        if node.shutting_down or not self.workqueue or self._pending_of(self.assigned_work[node]) < 2:
+            super()._reschedule(node)
 
 
 @functools.cache
@@ -159,7 +160,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     """End a shared fixture when this process runs no file that asks for it next; one that comes later has a new one."""
     shared = shared_by(item.path)
-    if shared and (not nextitem or shared_by(nextitem.path) != shared):
+    if shared and (nextitem is None or shared_by(nextitem.path) != shared):
         # What pytest itself does with a fixture whose parameter changes.
         for fixture in item.session._fixturemanager.getfixturedefs(shared, item) or ():
             fixture.finish(item._request)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LongFilesFirst:
+    """The scheduler of this run."""
+    return LongFilesFirst(config, log)

@@ -68,9 +68,7 @@ def test_what_is_cached_of_other_tests_is_found_again():
 """
 
 
-@pytest.mark.parametrize(
-    "processes", [[], ["-p", "tests.support.workers", "--workers", "2"]], ids=["alone", "in two forks"]
-)
+@pytest.mark.parametrize("processes", [[], ["-n", "1"]], ids=["alone", "beside xdist"])
 def test_branches_count_that_the_own_tests_of_a_room_reach(
     processes: list[str], pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,11 @@
-"""Long files first, those of a shared fixture together: tests in a project of their own, with real processes."""
+"""Long files first, those of a shared fixture together: tests in a project of their own, with real workers."""
 
 import heapq
 import os
 import pathlib
 import subprocess
 import sys
+import types
 from collections.abc import Iterator, Mapping, Sequence
 
 from tests.support import scheduling
@@ -24,7 +25,7 @@ NOTE = """
 import os, pathlib
 def note(file):
     with open("notes", "a") as notes:
-        notes.write(f"{os.environ.get('TEST_WORKER', 'alone')} {pathlib.Path(file).name}\\n")
+        notes.write(f"{os.environ.get('PYTEST_XDIST_WORKER', 'alone')} {pathlib.Path(file).name}\\n")
 """
 
 
@@ -51,7 +52,7 @@ def notes_of(folder: pathlib.Path, *options: str) -> list[list[str]]:
         "no:cacheprovider",
         *options,
     ]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TEST_"))}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         command, cwd=folder, env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
@@ -70,7 +71,7 @@ def test_one_process_runs_shared_fixtures_first_then_the_longest_then_what_waits
 
 
 def test_of_two_processes_each_shared_fixture_is_in_one(tmp_path: pathlib.Path) -> None:
-    ran = notes_of(tmp_path, "-p", "tests.support.workers", "--workers", "2")
+    ran = notes_of(tmp_path, "-n", "2")
     ends = [note for note in ran if note[1].startswith("end of")]
     assert sorted(note for _, note in ends) == ["end of serve_image", "end of spark"]
     ran = [note for note in ran if note not in ends]
@@ -81,6 +82,24 @@ def test_of_two_processes_each_shared_fixture_is_in_one(tmp_path: pathlib.Path) 
     assert len({worker for worker, _ in ran}) == 2
 
 
+class Worker:
+    """A process as the scheduler sees it: it runs a test when it has the one after it, or is to end."""
+
+    def __init__(self) -> None:
+        self.shutting_down = False
+        self.queue: list[int] = []
+        self.gateway = types.SimpleNamespace(id="gw")
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.queue += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+    def can_run(self) -> bool:
+        return len(self.queue) > 1 or (self.shutting_down and bool(self.queue))
+
+
 def simulated(seconds_of: Mapping[str, Sequence[float]], worker_count: int) -> Iterator[tuple[float, list[str]]]:
     """What each of the processes runs from each moment on at which a test begins.
 
@@ -88,28 +107,34 @@ def simulated(seconds_of: Mapping[str, Sequence[float]], worker_count: int) -> I
         seconds_of: of each test, by file; the files in the order in which they were collected.
         worker_count: processes.
     """
-    scopes = [file for file, seconds in seconds_of.items() for _ in seconds]
+    config = types.SimpleNamespace(
+        option=types.SimpleNamespace(loadscopereorder=True),
+        rootpath=ROOT / "none",
+        getvalue=lambda _: ["popen"] * worker_count,
+    )
+    log = types.SimpleNamespace(loadscopesched=lambda *_: None, loadfilesched=lambda *_: None)
+    scheduler = scheduling.LongFilesFirst(config, log)  # type: ignore[arg-type]
+    tests = [f"{file}::test_{number}" for file, seconds in seconds_of.items() for number in range(len(seconds))]
     durations = [one for seconds in seconds_of.values() for one in seconds]
-    files = scheduling.Files(scopes, worker_count)
-    # What each has: the test that it runs, and those after it. It asks for more when the last one ends.
-    given: list[list[int]] = [[] for _ in range(worker_count)]
-    last = [""] * worker_count
+    workers = [Worker() for _ in range(worker_count)]
+    for worker in workers:
+        scheduler.add_node(worker)  # type: ignore[arg-type]
+        scheduler.add_node_collection(worker, tests)  # type: ignore[arg-type]
+    scheduler.schedule()
     running: dict[int, int] = {}
     ends: list[tuple[float, int]] = []
     now = 0.0
     while True:
-        for number in range(worker_count):
-            if not given[number]:
-                others = [last[other] for other in range(worker_count) if other != number and given[other]]
-                last[number], given[number] = files.take(others)
-            if number not in running and given[number]:
-                running[number] = given[number][0]
+        for number, worker in enumerate(workers):
+            if number not in running and worker.can_run():
+                running[number] = worker.queue.pop(0)
                 heapq.heappush(ends, (now + durations[running[number]], number))
-        yield now, [scopes[index] for index in running.values()]
+        yield now, [tests[index].partition("::")[0] for index in running.values()]
         if not ends:
+            assert not any(worker.queue for worker in workers)
             return
         now, number = heapq.heappop(ends)
-        given[number].remove(running.pop(number))
+        scheduler.mark_test_complete(workers[number], running.pop(number))  # type: ignore[arg-type]
 
 
 def test_tests_that_wait_run_beside_others_in_a_third_of_the_processes_until_they_are_done() -> None:
@@ -134,13 +159,3 @@ def test_a_file_that_was_given_to_a_process_in_a_long_test_waited_for_it() -> No
 
 def test_files_with_a_recorded_time_are_there() -> None:
     assert [name for name in scheduling.SECONDS if not (ROOT / name).is_file()] == []
-
-
-def test_what_a_dead_process_left_comes_next_in_its_order() -> None:
-    files = scheduling.Files(["a", "a", "b", "c"], 1)
-    assert files.take([]) == ("a", [0, 1])
-    assert files.take([]) == ("b", [2])
-
-    files.put_back([("a", 1), ("b", 2)])
-
-    assert [files.take([]) for _ in range(4)] == [("a", [1]), ("b", [2]), ("c", [3]), ("", [])]
