@@ -89,7 +89,7 @@ def _cpu_seconds(stack: OurStack, spark: SparkSide) -> dict[str, float]:
     """CPU time so far, by part."""
     pids = stack.children()
     seconds = {
-        part: processes.cpu_seconds([pid for module in modules for pid in processes.family(pids[module])])
+        part: processes.cpu_seconds(list({pid for module in modules for pid in processes.family(pids[module])}))
         for part, modules in PARTS.items()
     }
     return seconds | {SPARK: processes.cpu_seconds(processes.family(spark.process.pid))}

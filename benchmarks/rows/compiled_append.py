@@ -95,8 +95,8 @@ def _cpu_seconds(stack: OurStack) -> dict[str, float]:
     pids = stack.children()
     seconds = {"services": processes.cpu_seconds(stack.pids())}
     for part, modules in SERVICES.items():
-        family = [pid for module in modules for pid in processes.family(pids[module])]
-        seconds[part] = processes.cpu_seconds(family)
+        family = {pid for module in modules for pid in processes.family(pids[module])}  # services may share a process
+        seconds[part] = processes.cpu_seconds(list(family))
     return seconds
 
 
