@@ -209,7 +209,7 @@ def test_of_many_topics_a_name_server_is_told_the_version_and_now_and_then_all(
 def test_after_a_deletion_all_of_many_topics_are_told(
     fake: Callable[..., FakeNameServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("REGISTER_SECONDS", 0.2), ("TOPIC_COUNT_FEW", 1)):
+    for name, value in (("REGISTER_SECONDS", 0.2), ("TOPIC_COUNT_FEW", 1), ("REFRESH_COUNT", 1_000)):
         monkeypatch.setattr(commitlog_svc.nameservers, name, value)
     one, shard = fake(), Shard("t", "u", "v")
     one.fields = {"changed": "false"}

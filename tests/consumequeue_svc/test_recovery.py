@@ -169,6 +169,20 @@ def test_a_queue_that_is_not_as_the_checkpoint_says_is_looked_at_in_full(tmp_pat
     assert ends[0] == ends[1]
 
 
+def test_a_queue_with_files_that_had_expired_at_the_checkpoint_is_looked_at_in_full(tmp_path, requests):
+    builder = open_builder(tmp_path, requests[-1].next_offset)
+    follow(builder, requests)
+    builder.stop()
+    saved = saved_queues(RealFileSystem(), tmp_path / "reput/consumequeue/checkpoint.json")
+    queue_id = ("b_order", 0)
+    saved[queue_id] = saved[queue_id]._replace(first_byte=FILE_SIZE)
+    table = ConsumeQueueTable(tmp_path, RealFileSystem(), FILE_SIZE)
+
+    table.load(saved=saved)
+
+    assert saved.keys() - table.as_saved == {queue_id}
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_kill_at_any_time_leaves_no_hole(tmp_path, requests, expected, seed):
     """Behind the checkpoint a power cut may keep any part: zeros here and there, else what was written."""

@@ -224,6 +224,7 @@ def torn_store(tmp_path: Path, *, kept_count: int = 2, record_count: int = 3) ->
     return crashed, begin
 
 
+@pytest.mark.usefixtures("kernel_mode")
 def test_an_incomplete_request_is_cut_and_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "TAIL_STEP_BYTES", 1)
     root, begin = torn_store(tmp_path)
