@@ -256,7 +256,7 @@ class LocalStack:
         together: dict[str, str] = {}  # settings of followers that wait for the last one of them
         if self._have_one_process(listen):
             beside[FOLLOWERS[0]] = FOLLOWERS[1:]
-            known |= {name: listen[name] for name in FOLLOWERS}
+            known |= {name: listen[name] for name in FOLLOWERS if is_settled(listen[name])}
         for name in self._modules:
             # A service may have port 0 as its setting: its callers must know the port that it chose.
             for callee in CALLEES[name]:

@@ -332,6 +332,20 @@ def test_followers_share_a_process_where_they_know_one_anothers_addresses(
         assert settings["REPUT_CONSUMEQUEUE_TARGET"] if "consumer" in services else True
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "0.0.0.0:7"])
+def test_the_gateway_calls_a_follower_that_shares_a_process_where_it_listens(
+    tmp_path: pathlib.Path, address: str
+) -> None:
+    """Named after a bug: it called the address of the setting, where port 0 leads nowhere."""
+    host = HostOfProcesses()
+    environ = {"REPUT_INDEX_ADDRESS": address}
+    with LocalStack(tmp_path, is_private=True, console_port="off", environ=environ, host=host).started() as failure:
+        assert failure is None
+
+    assert TOGETHER in host.started
+    assert host.started[("gateway",)]["REPUT_INDEX_TARGET"] == "127.0.0.1:1", "what its address file says"
+
+
 @pytest.mark.parametrize("hanging", [(), ("gateway",), ("schedule", "commitlog")])
 def test_a_service_that_has_to_be_killed_is_told_and_the_exit_code_says_so(
     hanging: tuple[str, ...], tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
