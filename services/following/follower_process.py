@@ -374,6 +374,7 @@ class FollowerProcess:
                 while_recovering=log.end_offset == END_UNKNOWN,
                 gather_millis=self._gather_millis,
                 shares=True,
+                gives=not self._follows_role,  # what appends does its other work between batches
                 clock=self._clock,
             )
             self._tail.run()

@@ -51,6 +51,7 @@ class ReputTail:
         while_recovering: also take the records that the log's recovery has checked, until the log's end is known.
         gather_millis: the pause between batches at the end of the log that is asked for; 0: what the server likes.
         shares: whether it shares a stream with the others of this process that follow the log at this target.
+        gives: whether it may be the one whose stream they share; not where `apply` has other work, too.
         clock: seconds, rising.
 
     Attributes:
@@ -72,6 +73,7 @@ class ReputTail:
         while_recovering: bool = False,
         gather_millis: int = 0,
         shares: bool = False,
+        gives: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
@@ -85,6 +87,7 @@ class ReputTail:
         self._while_recovering = while_recovering
         self._gather_millis = gather_millis
         self._shares = shares
+        self._gives = gives
         self._clock = clock
         self._stream: ReputStream | Taking | None = None
         self._silent_since: float | None = None  # None = not waiting for the stream
@@ -185,7 +188,13 @@ class ReputTail:
         if batch.next_offset != batch.log_end_offset:
             return None
         pause_seconds = self._gather_millis / 1000
-        return MEETING.meet(self._client.target, batch.next_offset, pause_seconds=pause_seconds, clock=self._clock)
+        return MEETING.meet(
+            self._client.target,
+            batch.next_offset,
+            gives=self._gives,
+            pause_seconds=pause_seconds,
+            clock=self._clock,
+        )
 
     def _broken(self, error: StoreError) -> None:
         self.failure_count += 1

@@ -11,6 +11,7 @@ keeps one follower busy delays no other.
 - A giver that gave nothing for GIVEN_SECONDS_MAX hangs: its takers leave it, and the next tail at the end takes its place.
 - A tail that asks for a pause between batches takes and never gives, because others would get that pause as well. It gathers by
   itself what it is given meanwhile.
+- Nor does one give that has other work between batches: until it reads its stream again, others get nothing.
 """
 
 import os
@@ -139,6 +140,7 @@ class Meeting:
         log: str,
         next_offset: int,
         *,
+        gives: bool = True,
         pause_seconds: float = 0.0,
         sleep: Callable[[float], object] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
@@ -148,6 +150,7 @@ class Meeting:
         Args:
             log: where the log is; the same for all that follow it.
             next_offset: see above.
+            gives: whether others may take from it; with a pause none do.
             pause_seconds: what the tail asks for between its batches.
             sleep: takes seconds.
             clock: seconds, rising.
@@ -160,7 +163,7 @@ class Meeting:
             if giver is not None and clock() - giver.given_at <= GIVEN_SECONDS_MAX:
                 taking = Taking(next_offset, pause_seconds, sleep, clock)
                 return taking if giver.admit(taking, next_offset) else None
-            if pause_seconds:
+            if pause_seconds or not gives:
                 return None
             if giver is not None:
                 giver.is_replaced = True

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from reput.commitlog.v1 import commitlog_service_pb2 as log_pb
-from services.calling.commitlog import ReputBatch
+from services.calling.commitlog import ReputBatch, ReputStream
+from services.following import reput_tail
 from services.following.follower_process import (
     ROLE_SECONDS,
     SHOW_SECONDS,
@@ -16,6 +17,7 @@ from services.following.follower_process import (
     LifeOverError,
 )
 from services.following.follower_progress import FollowerProgress
+from services.following.shared_stream import Giver, Meeting, Taking
 from services.replica_role import ReplicaRole
 from store.errors import DiskFullError, ServiceUnavailableError
 from tests.support.calls import Answers
@@ -53,6 +55,19 @@ class Log(Answers):
 
     def close(self) -> None:
         pass
+
+
+class LogOfStreams(Log):
+    """The same with the streams of a client, which followers can share."""
+
+    target = "unix:/log"
+
+    def reput(self, start_offset: int, batch_bytes_max: int = 0, **_options: object) -> ReputStream:
+        return ReputStream(self)
+
+    def __iter__(self) -> Iterator[log_pb.ReputResponse]:
+        while True:
+            yield log_pb.ReputResponse()
 
 
 class Life:
@@ -249,3 +264,18 @@ def test_a_replicas_log_is_told_now_and_then_that_somebody_waits_and_one_without
         part.progress.wait_past(-1, 0)  # what is applied is not waited for
         seen.append(log.wanted_count)
     assert seen == counts
+
+
+@pytest.mark.parametrize("follows_role", [True, False])
+def test_a_part_that_appends_gives_no_other_what_it_reads_and_a_builder_does(
+    start, monkeypatch: pytest.MonkeyPatch, follows_role: bool
+) -> None:
+    """It does what comes with time behind each batch, for a second or more, and whoever takes from it would wait."""
+    meeting = Meeting()
+    monkeypatch.setattr(reput_tail, "MEETING", meeting)
+    part = start(LogOfStreams(), follows_role=follows_role)
+
+    part.wait_until_applied(3)
+
+    met = meeting.meet(LogOfStreams.target, 0, clock=lambda: part.seconds)
+    assert isinstance(met, Giver if follows_role else Taking)

@@ -87,6 +87,15 @@ def test_a_tail_that_is_behind_the_giver_goes_on_alone():
     assert isinstance(meeting.meet(LOG, 200), Taking)
 
 
+def test_a_tail_that_does_not_give_goes_on_alone_until_another_one_gives():
+    meeting = Meeting()
+    assert meeting.meet(LOG, 100, gives=False) is None
+
+    given_by(meeting.meet(LOG, 100))
+
+    assert isinstance(meeting.meet(LOG, 100, gives=False), Taking)
+
+
 def test_what_was_given_is_applied_before_a_taker_leaves_a_giver_that_has_gone():
     meeting = Meeting()
     giver = given_by(meeting.meet(LOG, 0))
@@ -182,11 +191,11 @@ class GrowingLog:
 class Follower:
     """Keeps the offsets of what it is given; `before` runs before each batch."""
 
-    def __init__(self, address: str, before: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, address: str, before: Callable[[], object] = lambda: None, *, gives: bool = True) -> None:
         self.applied: list[int] = []
         self.error: BaseException | None = None
         self.before = before
-        self.tail = ReputTail(CommitLogClient(address), self.start_offset, self.apply, shares=True)
+        self.tail = ReputTail(CommitLogClient(address), self.start_offset, self.apply, shares=True, gives=gives)
         self.thread = threading.Thread(target=self.run)
         self.thread.start()
 
@@ -277,3 +286,32 @@ def test_a_follower_that_is_busy_delays_no_other():
             finally:
                 release.set()
             wait_until_all_have(log, followers)
+
+
+def test_a_follower_with_work_between_its_batches_does_not_give_and_holds_up_nobody():
+    """Named after a bug: the consumer service looked through lite topics for a second behind each batch that it gave."""
+    log = GrowingLog()
+    with commit_log_server(reput=log.reput) as server:
+        busy, other = Follower(server.address, gives=False), None
+        release, is_busy = threading.Event(), threading.Event()
+        try:
+            log.grow()
+            wait_until_all_have(log, [busy])
+            other = Follower(server.address)
+            wait_until_one_stream_is_left(log, [busy, other])
+            opened_count = log.opened_count
+
+            busy.before = lambda: (is_busy.set(), release.wait(WAIT_SECONDS_MAX))
+            for _ in range(5):
+                log.grow()
+                wait_until_all_have(log, [other])
+                assert is_busy.wait(WAIT_SECONDS_MAX)
+
+            assert log.opened_count == opened_count, "it had to leave no giver"
+            release.set()
+            wait_until_all_have(log, [busy])
+        finally:
+            release.set()
+            for follower in (busy, other):
+                if follower is not None:
+                    follower.stop()
