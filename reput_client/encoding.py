@@ -128,6 +128,11 @@ def unique_key_of(wire: bytes) -> str:
     return pb.AppendMessageStreamRequest.FromString(wire).messages[0].unique_key
 
 
+def topic_of(wire: bytes) -> str:
+    """Its topic."""
+    return pb.AppendMessageStreamRequest.FromString(wire).messages[0].topic
+
+
 def encode_request_tail(flush_mode: FlushMode) -> bytes:
     """The fields of a request behind its messages."""
     request = pb.AppendMessageStreamRequest(flush=flush_mode.value)

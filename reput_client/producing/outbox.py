@@ -10,11 +10,11 @@ attempts, means for each message.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
-from reput_client.encoding import unique_key_of
+from reput_client.encoding import topic_of, unique_key_of
 from reput_client.errors import (
     AccessError,
     BufferFullError,
@@ -26,6 +26,7 @@ from reput_client.errors import (
     InvalidRequestError,
     ProducerClosedError,
     ReputClientError,
+    TopicNotFoundError,
     error_of_status,
     is_worth_retrying,
 )
@@ -304,21 +305,24 @@ class Outbox:
         batch.error = error
         self._refused.append(batch)
 
-    def drop_message(self, batch: Batch, index: int) -> int:
-        """Take one bad message out of a batch that was refused for it; the rest goes to the front, to be sent again.
+    def drop_messages(self, batch: Batch, indices: Container[int]) -> list[int]:
+        """Take bad messages out of a batch that was refused for them; the rest goes to the front, to be sent again.
 
         Returns:
-            The message's slot.
+            Their slots.
         """
-        if batch.slots is None:
-            batch.slots = list(range(len(batch.wires)))
-        size_bytes = len(batch.wires.pop(index))
-        batch.wire_bytes -= size_bytes
-        self.buffered_bytes -= size_bytes + MESSAGE_OVERHEAD_BYTES
+        dropped = [index for index in range(len(batch.wires)) if index in indices]
+        slots = [batch.slot_of(index) for index in dropped]
+        left = [index for index in range(len(batch.wires)) if index not in indices]
+        size_bytes = taken_bytes([batch.wires[index] for index in dropped])
+        batch.slots = [batch.slot_of(index) for index in left]
+        batch.wires = [batch.wires[index] for index in left]
+        batch.wire_bytes -= size_bytes - MESSAGE_OVERHEAD_BYTES * len(dropped)
+        self.buffered_bytes -= size_bytes
         if batch.wires:
-            batch.attempt_count = 0  # each such round has one message less, which bounds them
+            batch.attempt_count = 0  # each such round has fewer messages, which bounds them
             self._insert([batch])
-        return batch.slots.pop(index)
+        return slots
 
     def give_back(self, error: ReputClientError | None) -> None:
         """The stream has ended: what was refused or has no answer goes back to the front, in order."""
@@ -421,7 +425,8 @@ class Outcomes:
             return
         index = error.metadata.get("index", "")
         if index.isdigit() and int(index) < len(batch.wires):
-            self._failed.append((batch.settlement, {outbox.drop_message(batch, int(index)): error}))
+            slots = outbox.drop_messages(batch, _refused_with(batch, int(index), error))
+            self._failed.append((batch.settlement, dict.fromkeys(slots, error)))
             if not batch.wires:
                 self._finished.append(batch)
             return
@@ -470,6 +475,17 @@ class Outcomes:
         """Tell the outbox that the outcomes were told."""
         for batch in self._finished:
             outbox.finish(batch)
+
+
+def _refused_with(batch: Batch, index: int, error: ReputClientError) -> Container[int]:
+    """The messages of a batch that its error is about: the one at this index; of a refused topic all, at once.
+
+    One by one, 1,024 messages to a topic that is not there would take as many requests, of 1 MiB each.
+    """
+    topic = error.metadata.get("topic", "")
+    if not topic or not isinstance(error, AccessError | TopicNotFoundError):
+        return (index,)
+    return {index, *(place for place, wire in enumerate(batch.wires) if topic_of(wire) == topic)}
 
 
 def _error_of_giving_up(batch: Batch, wire: bytes, why: str) -> ReputClientError:

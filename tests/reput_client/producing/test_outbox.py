@@ -119,7 +119,7 @@ def test_every_message_is_in_one_batch_in_order_and_batches_keep_their_limits(
             batch = box.answered()
             assert batch is in_flight.pop(0)
             name = names(batch)[argument % len(batch.wires)]
-            slot = box.drop_message(batch, argument % len(batch.wires))
+            (slot,) = box.drop_messages(batch, {argument % len(batch.wires)})
             assert places[id(batch.settlement), slot] == name
             open_names.remove(name)
             if not batch.wires:
@@ -249,10 +249,10 @@ def test_who_stays_in_a_batch_keeps_the_slot_that_its_sender_knows() -> None:
     box = outbox(linger_millis=0)
     settlements, slots, _ = zip(*(box.add(message(name), 0.0) for name in range(4)), strict=True)
     assert slots == (0, 1, 2, 3)
-    for index, slot, left in ((1, 1, [0, 2, 3]), (0, 0, [2, 3]), (1, 3, [2])):
+    for dropped, its_slots, left in (({1}, [1], [0, 2, 3]), ({0, 2}, [0, 3], [2])):
         batch = box.take(0.0)
         assert {*settlements} == {batch.settlement}
-        assert box.drop_message(box.answered(), index) == slot
+        assert box.drop_messages(box.answered(), dropped) == its_slots
         assert [batch.slot_of(place) for place in range(len(batch.wires))] == names(batch) == left
 
 

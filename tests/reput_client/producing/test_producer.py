@@ -17,14 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput_client import (
+    BatchDeliveryError,
     BufferFullError,
     DeliveryTimeoutError,
     DeliveryUnknownError,
     FlushMode,
     InvalidMessageError,
+    NewMessage,
+    PermissionDeniedError,
     Producer,
     ProducerClosedError,
+    ReputClientError,
     RetryPolicy,
+    TopicNotFoundError,
 )
 from reput_client.errors import DiskFullError, FlushFailedError, StoreReadOnlyError
 from reput_client.producing.settings import MESSAGE_OVERHEAD_BYTES
@@ -102,6 +107,30 @@ def test_a_bad_message_fails_alone() -> None:
         assert failed == [3, 4, 9]
         assert isinstance(made[4].exception(), InvalidMessageError)
         assert gateway.bodies() == [b"%d" % i for i in range(12) if i not in failed]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "error_class"),
+    [
+        (grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED", PermissionDeniedError),
+        (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND", TopicNotFoundError),
+    ],
+)
+def test_messages_to_a_refused_topic_took_a_request_each(
+    code: grpc.StatusCode, reason: str, error_class: type[ReputClientError]
+) -> None:
+    refuses = lambda request: (  # noqa: E731
+        refusal(code, reason, {"index": str(refused[0]), "topic": "Closed"})
+        if (refused := [i for i, message in enumerate(request.messages) if message.topic == "Closed"])
+        else OK
+    )
+    with fake_gateway(*[refuses] * 100) as gateway, producer(gateway, linger_millis=0) as sender:
+        batch = [NewMessage("Closed" if i % 3 else "T", b"%d" % i) for i in range(60)]
+        error = sender.send_batch(batch).exception(WAIT_SECONDS_MAX)
+        assert isinstance(error, BatchDeliveryError)
+        assert {i: type(each) for i, each in error.errors.items()} == {i: error_class for i in range(60) if i % 3}
+        assert gateway.bodies() == [b"%d" % i for i in range(0, 60, 3)]
+        assert [len(request.messages) for request in gateway.requests] == [60, 20]
 
 
 def test_a_refusal_of_the_whole_request_fails_all_of_it_at_once() -> None:
