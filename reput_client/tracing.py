@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
+from typing import Any
 
 import grpc
 
@@ -120,20 +121,24 @@ class TraceWriter:
     def watch_all(self, messages: Sequence[NewMessage]) -> OnBatch:
         """Called with the outcome of a batch that is sent now, it tells of each message if all are stored, and calls on."""
         began = self.millis()
+        # Now: until the outcome comes, the program may change or release what it gave.
+        listed = list(map(_about, messages))
 
         def settled(then: OnOutcome, receipts: Receipts | None, error: BatchDeliveryError | None) -> None:
             if receipts is not None:
-                self.sent_all(messages, receipts, began)
+                self._sent_all(listed, receipts, began)
             then(receipts, error)
 
         return settled
 
     def sent_all(self, messages: Sequence[NewMessage], receipts: Sequence[SendReceipt], began: int) -> None:
         """Messages of one request are stored; RocketMQ's client shares the time among them, too."""
-        cost = (self.millis() - began) // max(1, len(messages))
-        for each, receipt in zip(messages, receipts, strict=True):
-            kind = message_type_of(each.properties, each.delivery_time, each.delay_level)
-            self.sent(each.topic, each.tags, each.keys, len(each.body), kind, began, cost, receipt)
+        self._sent_all(list(map(_about, messages)), receipts, began)
+
+    def _sent_all(self, listed: Sequence["_About"], receipts: Sequence[SendReceipt], began: int) -> None:
+        cost = (self.millis() - began) // max(1, len(listed))
+        for each, receipt in zip(listed, receipts, strict=True):
+            self.sent(*each, began, cost, receipt)
 
     def sent(
         self,
@@ -315,9 +320,24 @@ def message_type_of(properties: Mapping[str, str] | None, delivery_time: object,
     return DELAY if is_late else NORMAL
 
 
+# Topic, tags, keys, bytes of the body, type.
+_About = tuple[str, str, list[str], int, int]
+
+
+def _about(message: NewMessage) -> _About:
+    """What is told of a message that is sent."""
+    kind = message_type_of(message.properties, message.delivery_time, message.delay_level)
+    return message.topic, message.tags, list(message.keys), len(message.body), kind
+
+
 def read_again(keys: Iterable[str]) -> Iterable[str]:
     """Keys that can be read twice: for the message, and for what is told of it."""
     return list(keys) if isinstance(keys, Iterator) else keys
+
+
+def all_read_again(messages: Iterable[Any]) -> list[Any]:
+    """Messages whose keys can be read twice; what is no `NewMessage` as it is."""
+    return [each._replace(keys=read_again(each.keys)) if isinstance(each, NewMessage) else each for each in messages]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from reput_client.producing.unique_key import UniqueKeyGenerator
 from reput_client.receipt import SendReceipt
 from reput_client.security import ClientSecurity
 from reput_client.threads_and_loops import run_blocking
-from reput_client.tracing import NORMAL, LoopTracing, ThreadTracing, message_type_of, read_again
+from reput_client.tracing import NORMAL, LoopTracing, ThreadTracing, all_read_again, message_type_of, read_again
 
 if TYPE_CHECKING:
     from reput_client.querying.message import Message
@@ -220,11 +220,11 @@ class Producer:
             ProducerClosedError: closed, or forked.
             InvalidMessageError, TypeError, ValueError: as `send`, for one of them; none is sent then.
         """
-        told: OnBatch | None = None
-        if self._tracing is not None:
-            messages = listed = list(messages)
-            told = self._tracing.writer.watch_all(listed)
-        spans = self._sender.send_all(self._encoder.encode_all(messages))
+        tracing = self._tracing
+        listed = list(messages) if tracing is None else all_read_again(messages)
+        wires = self._encoder.encode_all(listed)
+        told: OnBatch | None = None if tracing is None else tracing.writer.watch_all(listed)
+        spans = self._sender.send_all(wires)
         future: Future[Receipts] = Future()
         future.set_running_or_notify_cancel()
         when_settled(spans, partial(tell_batch, future) if told is None else partial(told, partial(tell_batch, future)))
@@ -438,11 +438,11 @@ class AsyncProducer:
     async def send_batch(self, messages: Iterable[NewMessage]) -> asyncio.Future[Receipts]:
         """See `Producer.send_batch`; awaits only while the buffer is full."""
         sender = self._started()
-        told: OnBatch | None = None
-        if self._tracing is not None:
-            messages = listed = list(messages)
-            told = self._tracing.writer.watch_all(listed)
-        return await sender.send_all(self._encoder.encode_all(messages), told)
+        tracing = self._tracing
+        listed = list(messages) if tracing is None else all_read_again(messages)
+        wires = self._encoder.encode_all(listed)
+        told: OnBatch | None = None if tracing is None else tracing.writer.watch_all(listed)
+        return await sender.send_all(wires, told)
 
     async def recall(self, handle: Handle) -> str:
         """See `Producer.recall`."""

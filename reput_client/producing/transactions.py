@@ -31,7 +31,15 @@ from reput_client.receipt import SendReceipt
 from reput_client.retry import RetryPolicy
 from reput_client.security import ClientSecurity
 from reput_client.threads_and_loops import run_blocking
-from reput_client.tracing import TRAN_MSG, LoopTracing, ThreadTracing, TraceWriter, read_again, store_host_of
+from reput_client.tracing import (
+    TRAN_MSG,
+    LoopTracing,
+    ThreadTracing,
+    TraceWriter,
+    all_read_again,
+    read_again,
+    store_host_of,
+)
 
 CLOSE_SECONDS_MAX = 3.0
 PRODUCER_GROUP = "PGROUP"
@@ -266,7 +274,7 @@ class TransactionProducer(AppendClient, _TransactionCore):
 
     def append(self, messages: Iterable[AnyNewMessage], **options: Any) -> tuple[SendReceipt, ...]:
         """See `AppendClient.append`; a message with TRAN_MSG among its properties is a half message."""
-        listed, began = _read_again(messages), self._began()
+        listed, began = all_read_again(messages), self._began()
         receipts = super().append(listed, **options)
         self._told(listed, receipts, began)
         return receipts
@@ -370,7 +378,7 @@ class AsyncTransactionProducer(AsyncAppendClient, _TransactionCore):
     async def append(self, messages: Iterable[AnyNewMessage], **options: Any) -> tuple[SendReceipt, ...]:
         """See `TransactionProducer.append`."""
         self._start_tracing()
-        listed, began = _read_again(messages), self._began()
+        listed, began = all_read_again(messages), self._began()
         receipts = await super().append(listed, **options)
         self._told(listed, receipts, began)
         return receipts
@@ -420,11 +428,6 @@ class AsyncTransactionProducer(AsyncAppendClient, _TransactionCore):
         assert self._checker is not None, "a link without a checker"
         resolution = self._checker(half_message_of(question))
         self._tell(self._transport, question, await resolution if inspect.isawaitable(resolution) else resolution)
-
-
-def _read_again(messages: Iterable[AnyNewMessage]) -> list[AnyNewMessage]:
-    """Messages, also their keys, that can be read twice: for the request, and for what is told of it."""
-    return [each._replace(keys=read_again(each.keys)) if isinstance(each, NewMessage) else each for each in messages]
 
 
 def half_of(message: NewMessage, unique_key: str, check_after_seconds: int | None) -> NewMessage:

@@ -136,7 +136,7 @@ def polled(number: int, queue_id: int = 0, **fields: Any) -> Message:
     """A message at a position of a queue of Orders; its unique key is KEY and the number."""
     made: Any = object.__new__(Message)
     values = {"topic": "Orders", "broker_name": "broker-a", "queue_id": queue_id, "queue_offset": number}
-    values |= {"unique_key": f"{KEY}{number}", "keys": (), "reconsume_times": 0, **fields}
+    values |= {"unique_key": f"{KEY}{number}", "keys": (), "reconsume_times": 0, "properties": {}, **fields}
     for name, value in values.items():
         object.__setattr__(made, name, value)
     return made
@@ -166,6 +166,17 @@ def test_polled_messages_are_told_when_it_is_known_how_they_ended() -> None:
     # The three of a poll share its time.
     assert ends == {0: (0, True, 0, 10), 1: (2, False, 4, 10), 2: (0, True, 0, 10)}
     assert b"".join(bodies).count(b"\x02") == 6
+
+
+def test_traces_that_were_sent_back_made_traces_of_their_retries() -> None:
+    """Each retry of a trace was told in a new trace, which may be sent back, too."""
+    posts = Posts()
+    told = PolledTraces(writer(posts))
+    told.began([polled(0, topic="%RETRY%pullers", properties={"RETRY_TOPIC": TRACES})])
+    told.ended(ConsumeReturn.SUCCESS)
+    assert not posts
+    told.began([polled(1, topic="%RETRY%pullers", properties={"RETRY_TOPIC": "Orders"})])
+    assert posts
 
 
 def test_entries_that_come_while_a_message_is_under_way_share_the_next_one() -> None:
@@ -224,6 +235,18 @@ def test_a_thread_that_could_not_be_started_for_traces_left_the_outcome_of_a_sen
     told = tracer.watch_all([Sent("Orders", b"x")])
     told(lambda *outcome: outcomes.append(outcome), [RECEIPT], None)
     assert (len(outcomes), tracer.dropped_count) == (2, 2)
+
+
+def test_a_batch_whose_body_was_released_before_its_answer_was_never_settled() -> None:
+    posts, outcomes, keys = Posts(), [], ["k1"]
+    with memoryview(b"hello") as body:
+        told = writer(posts).watch_all([Sent("Orders", body, keys)])
+    keys.clear()
+    told(lambda *outcome: outcomes.append(outcome), [RECEIPT], None)
+    assert outcomes == [([RECEIPT], None)]
+    ((message, _),) = posts
+    assert list(message.keys) == [KEY, "k1"]
+    assert message.body.split(b"\x01")[7:10] == [b"k1", b"127.0.0.1:10911", b"5"]
 
 
 def test_a_send_that_failed_and_a_send_of_traces_are_not_told() -> None:
@@ -340,11 +363,15 @@ def test_a_producer_and_a_consumer_with_tracing_tell_a_messages_life(stack: Host
 def test_each_way_to_send_is_told(stack: HostedStack) -> None:
     with Producer(stack.addresses["gateway"], trace=True, producer_group="makers", trace_topic=TRACES) as producer:
         one = producer.send("Ways", b"1", keys=iter(["way-1"])).result(WAIT_SECONDS_MAX)
-        batch = producer.send_batch([Sent("Ways", b"2"), Sent("Ways", b"3", keys=["way-3"])]).result(WAIT_SECONDS_MAX)
+        two = [Sent("Ways", b"2"), Sent("Ways", b"3", keys=iter(["way-3"]))]
+        batch = producer.send_batch(two).result(WAIT_SECONDS_MAX)
         producer.send_oneway("Ways", b"4", keys=["way-4"])
     with QueryClient(stack.addresses["gateway"]) as client:
         (oneway,) = client.by_key("Ways", "way-4")
-        wait_until(lambda: list(client.by_key(TRACES, "way-1")), "keys of an iterator are keys of the trace as well")
+        for way in ("way-1", "way-3"):
+            wait_until(
+                lambda way=way: list(client.by_key(TRACES, way)), "keys of an iterator are keys of the trace, too"
+            )
         for key in (one.unique_key, *(each.unique_key for each in batch), oneway.unique_key):
 
             def is_told(key: str = key) -> bool:

@@ -27,6 +27,9 @@ from reput_client.querying.question import ReadChoice
 from reput_client.security import ClientSecurity
 from reput_client.tracing import ConsumeReturn, ThreadTracing, TraceWriter
 
+# RocketMQ's property of a message that was sent back.
+RETRY_TOPIC = "RETRY_TOPIC"
+
 _log = logging.getLogger("reput_client")
 
 
@@ -372,7 +375,7 @@ class PolledTraces:
 
     def began(self, messages: Sequence[Message]) -> None:
         """A poll gives messages; of those without a unique key, and of traces, nothing is told."""
-        told = [each for each in messages if each.unique_key and each.topic != self._writer.topic]
+        told = [each for each in messages if each.unique_key and self._writer.topic not in _topics_of(each)]
         self._count = len(told)
         for each in told:
             begin = self._writer.began(each.unique_key, each.keys, each.reconsume_times)
@@ -389,6 +392,11 @@ class PolledTraces:
     def polled_of(self, queue: MessageQueue) -> list[Message]:
         """Those of a queue that have not ended."""
         return [message for (place, _), (message, _) in self._polled.items() if place == queue]
+
+
+def _topics_of(message: Message) -> tuple[str, str]:
+    """Its topic, and that in which a message that was sent back was first."""
+    return message.topic, message.properties.get(RETRY_TOPIC, "")
 
 
 def _queue_of(message: Message) -> MessageQueue:
