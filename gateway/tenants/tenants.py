@@ -168,7 +168,10 @@ class Tenants:
             for namespace, (_, _, topics) in sent.items():
                 tenant = tenants[namespace]
                 for topic in filter(_counts, topics):
-                    self._check_room(namespace, tenant, TOPICS, topic)
+                    if not tenant.has_room(TOPICS, topic):
+                        # The sender takes its messages out: the others would wait with them as long as the quota stays.
+                        index = [message.topic for message in messages].index(topic)
+                        raise self._refusal(namespace, tenant, TOPICS, topic=topic, index=index)
                 self._check_stored(namespace, tenant)
                 for rate in SENT_RATES:
                     if tenant.wait_seconds(rate, now_seconds) > 0:
@@ -370,7 +373,7 @@ class Tenants:
         if limit is not None and has is not None and has.stored_bytes + tenant.sent_bytes_unseen >= limit:
             raise self._refusal(namespace, tenant, STORED_BYTES)
 
-    def _refusal(self, namespace: str, tenant: Tenant, quota: str) -> QuotaExceededError:
+    def _refusal(self, namespace: str, tenant: Tenant, quota: str, **metadata: object) -> QuotaExceededError:
         self.refused.of(namespace, quota).add()
         limit = getattr(tenant.quotas, quota)
         return QuotaExceededError(
@@ -379,6 +382,7 @@ class Tenants:
             namespace=namespace,
             quota=quota,
             quotaMax=limit,
+            **metadata,
         )
 
 

@@ -25,6 +25,7 @@ from reput_client.errors import (
     InternalError,
     InvalidRequestError,
     ProducerClosedError,
+    QuotaExceededError,
     ReputClientError,
     TopicNotFoundError,
     error_of_status,
@@ -419,12 +420,14 @@ class Outcomes:
     def _take_refusal(self, outbox: Outbox, batch: Batch, error: ReputClientError) -> None:
         if isinstance(error, FlushFailedError):
             batch.may_be_written = True
-        if is_worth_retrying(error):
+        index = error.metadata.get("index", "")
+        names_one = index.isdigit() and int(index) < len(batch.wires)
+        # A quota that leaves no room for a new topic stays; messages of other topics must not wait for it.
+        if is_worth_retrying(error) and not (names_one and isinstance(error, QuotaExceededError)):
             outbox.refuse(batch, error)
             self.refusal = error
             return
-        index = error.metadata.get("index", "")
-        if index.isdigit() and int(index) < len(batch.wires):
+        if names_one:
             slots = outbox.drop_messages(batch, _refused_with(batch, int(index), error))
             self._failed.append((batch.settlement, dict.fromkeys(slots, error)))
             if not batch.wires:
@@ -483,7 +486,7 @@ def _refused_with(batch: Batch, index: int, error: ReputClientError) -> Containe
     One by one, 1,024 messages to a topic that is not there would take as many requests, of 1 MiB each.
     """
     topic = error.metadata.get("topic", "")
-    if not topic or not isinstance(error, AccessError | TopicNotFoundError):
+    if not topic or not isinstance(error, AccessError | TopicNotFoundError | QuotaExceededError):
         return (index,)
     return {index, *(place for place, wire in enumerate(batch.wires) if topic_of(wire) == topic)}
 

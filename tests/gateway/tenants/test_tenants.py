@@ -173,8 +173,9 @@ def looked(text: str, **has: Usage) -> File:
 def test_an_append_that_would_make_one_topic_too_many_is_refused() -> None:
     file = looked("[namespaces.a]\ntopics = 2", a=Usage({"a%T"}))
     file.append("a%T", "a%U")
-    assert file.refused("a%V") == {"namespace": "a", "quota": "topics", "quotaMax": "2"}
-    assert file.refused("a%T", "a%V")["quota"] == "topics"
+    refused = {"namespace": "a", "quota": "topics", "quotaMax": "2", "topic": "a%V"}
+    assert file.refused("a%V") == refused | {"index": "0"}
+    assert file.refused("a%T", "a%V", "a%V") == refused | {"index": "1"}
     file.append("a%U", "%RETRY%a%g", "%DLQ%a%g")
 
 

@@ -31,7 +31,7 @@ from reput_client import (
     RetryPolicy,
     TopicNotFoundError,
 )
-from reput_client.errors import DiskFullError, FlushFailedError, StoreReadOnlyError
+from reput_client.errors import DiskFullError, FlushFailedError, QuotaExceededError, StoreReadOnlyError
 from reput_client.producing.settings import MESSAGE_OVERHEAD_BYTES
 from tests.reput_client.fake_gateway import BREAK, HANG, LOST, OK, FakeGateway, fake_gateway, refusal
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
@@ -114,6 +114,7 @@ def test_a_bad_message_fails_alone() -> None:
     [
         (grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED", PermissionDeniedError),
         (grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND", TopicNotFoundError),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "QUOTA_EXCEEDED", QuotaExceededError),
     ],
 )
 def test_messages_to_a_refused_topic_took_a_request_each(
