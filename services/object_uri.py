@@ -206,7 +206,7 @@ def _connect_other(uri: str, field: str) -> "tuple[FileSystem, str]":
         fs, path = FileSystem.from_uri(uri)
     except (ValueError, NotImplementedError) as error:
         raise InvalidArgumentError(
-            f"{shown(uri)} cannot be opened: {_masked(error)}; name s3://BUCKET/PREFIX, or another URI that pyarrow knows.",
+            f"{shown(uri)} cannot be opened: {masked(error)}; name s3://BUCKET/PREFIX, or another URI that pyarrow knows.",
             field=field,
         ) from error
     except OSError as error:
@@ -220,13 +220,13 @@ def _no_bucket(bucket: str, field: str) -> InvalidArgumentError:
     )
 
 
-def _masked(error: Exception) -> str:
+def masked(error: Exception) -> str:
     """The text of an error; URLs in it as `shown` shows them."""
     return _PASSWORD.sub("//...@", _OPTIONS_IN_TEXT.sub(r"\1?...", str(error)))
 
 
 def _typed(error: Exception, uri: str, doing: str, field: str) -> Exception:
-    text = _masked(error)
+    text = masked(error)
     what = f"{uri}: cannot {doing}: {text}"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(f"{what}. Free some space and try again", file=uri)

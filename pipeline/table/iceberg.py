@@ -34,7 +34,6 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
     NotInstalledError,
-    ResolveError,
     RESTError,
     TableAlreadyExistsError,
     ValidationException,
@@ -43,12 +42,23 @@ from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import ArrowScan, parquet_file_to_data_file, pyarrow_to_schema, write_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
-from pyiceberg.schema import Schema, promote
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction, WriteTask
 from pyiceberg.transforms import DayTransform
-from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    StructType,
+)
 
 from pipeline.rocketmq.positions import Positions, from_checkpoint, to_checkpoint
+from services.object_uri import masked
 from store.errors import InvalidArgumentError, ServiceUnavailableError
 
 Answer = TypeVar("Answer")
@@ -56,6 +66,7 @@ Answer = TypeVar("Answer")
 TOPIC_PROPERTY = "reput.topic"
 POSITIONS_PROPERTY = "reput.positions"
 ARCHIVE_PROPERTY = "reput.archive"
+WIDER_TYPES = {(IntegerType, LongType), (FloatType, DoubleType)}
 # What rows are partitioned by.
 TIME_COLUMN = "storeTimestamp"
 DAY_PARTITION = "day"
@@ -89,6 +100,8 @@ def _errors_of_catalogs() -> tuple[type[Exception], ...]:
 
 
 UNAVAILABLE = _errors_of_catalogs()
+# What a catalog says that has not taken a commit.
+REFUSED: tuple[type[Exception], ...] = (CommitFailedException, ValidationException)
 # What a catalog may say where another run has just made the same; that of a database is one of its integrity.
 IS_THERE: tuple[type[Exception], ...] = (
     NamespaceAlreadyExistsError,
@@ -108,7 +121,7 @@ def answering(catalog: str) -> Iterator[None]:
 
 
 def _unavailable(catalog: str, error: Exception) -> ServiceUnavailableError:
-    said = str(error).strip().partition("\n")[0] or type(error).__name__
+    said = masked(error).strip().partition("\n")[0] or type(error).__name__
     return ServiceUnavailableError(
         f"The catalog {catalog!r} or its files cannot be reached ({said}): check its settings (.pyiceberg.yaml, "
         "PYICEBERG_CATALOG__...), and run again. What was committed is kept.",
@@ -129,7 +142,7 @@ def opened_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
             return load_catalog(name, **properties)
         except (ValueError, NotInstalledError) as error:
             raise InvalidArgumentError(
-                f"The catalog {name!r} cannot be opened: {error}. Give --catalog-property uri=..., or put it into "
+                f"The catalog {name!r} cannot be opened: {masked(error)}. Give --catalog-property uri=..., or put it into "
                 ".pyiceberg.yaml.",
                 field="catalog",
             ) from error
@@ -256,8 +269,10 @@ class TopicTable:
         """
         text = _as_text(end)
         sent: set[int] = set()
+        is_known = True  # whether what was sent came through
 
         def attempt() -> None:
+            nonlocal is_known
             self._refresh()
             if any(self._table.snapshot_by_id(snapshot_id) is not None for snapshot_id in sent):
                 return  # an attempt came through whose answer was lost
@@ -269,12 +284,17 @@ class TopicTable:
                     producer.append_data_file(file)
             sent.add(producer.snapshot_id)
             transaction.set_properties({POSITIONS_PROPERTY: text})
-            self._commit(transaction)
+            try:
+                self._commit(transaction)
+            except CatalogAnswerError as error:
+                is_known = is_known and isinstance(error.__cause__, REFUSED)
+                raise
 
         try:
             self._repeated(attempt)
         except PositionsMovedError:
-            self._remove(files)
+            if is_known:  # else the table may have them, by a snapshot that is expired since
+                self._remove(files)
             raise
 
     def delete_by_key(self, key: str) -> int:
@@ -284,7 +304,7 @@ class TopicTable:
 
         Raises:
             InvalidArgumentError: its files are those of an archive.
-            ServiceUnavailableError: no attempt came through; nothing is deleted.
+            ServiceUnavailableError: no attempt came through, or the outcome is not known; all of them are deleted, or none.
         """
         archive = self._table.properties.get(ARCHIVE_PROPERTY)
         if archive is not None:
@@ -293,17 +313,22 @@ class TopicTable:
                 "a message as long as it keeps its segment.",
                 field="table",
             )
-        looked_at: dict[str, tuple[int, list[DataFile]]] = {}
+        # By the file and what others have deleted of it, which is not to be written again.
+        looked_at: dict[frozenset[str], tuple[int, list[DataFile]]] = {}
+        sent: dict[int, int] = {}
 
         def attempt() -> int:
             self._refresh()
+            for snapshot_id, count in sent.items():
+                if self._table.snapshot_by_id(snapshot_id) is not None:
+                    return count  # an attempt came through whose answer was lost
             replaced = []
             for task in self._table.scan().plan_files():
-                path = task.file.file_path
-                if path not in looked_at:
-                    looked_at[path] = self._without_key(task, key)
-                if looked_at[path][0]:
-                    replaced.append((task.file, *looked_at[path]))
+                parts = frozenset(file.file_path for file in (task.file, *task.delete_files))
+                if parts not in looked_at:
+                    looked_at[parts] = self._without_key(task, key)
+                if looked_at[parts][0]:
+                    replaced.append((task.file, *looked_at[parts]))
             if not replaced:
                 return 0
             transaction = Transaction(_tried_once(self._table))
@@ -313,8 +338,10 @@ class TopicTable:
                     producer.delete_data_file(file)
                     for each in files:
                         producer.append_data_file(each)
+            deleted_count = sum(count for _, count, _ in replaced)
+            sent[producer.snapshot_id] = deleted_count
             self._commit(transaction)
-            return sum(count for _, count, _ in replaced)
+            return deleted_count
 
         return self._repeated(attempt)
 
@@ -400,7 +427,7 @@ class TopicTable:
     def _commit(self, transaction: Transaction) -> None:
         try:
             transaction.commit_transaction()
-        except (CommitFailedException, ValidationException) as error:
+        except REFUSED as error:
             self.lost_commit_count += 1
             raise CatalogAnswerError from error
         except UNAVAILABLE as error:
@@ -511,10 +538,11 @@ def _conflict(path: str, has: IcebergType, wants: IcebergType) -> str:
 
 
 def _goes_to(one: IcebergType, other: IcebergType) -> bool:
-    """Whether values of one type are read as the other."""
-    with contextlib.suppress(ResolveError):
-        return one == other or promote(one, other) == other
-    return False
+    """Whether Iceberg reads values of one type as the other. pyiceberg's `promote` also takes a decimal of another scale, and
+    binary as string: other engines would read other numbers, or no text."""
+    if isinstance(one, DecimalType) and isinstance(other, DecimalType):
+        return one.scale == other.scale and one.precision <= other.precision
+    return one == other or (type(one), type(other)) in WIDER_TYPES
 
 
 def _kept_positions(table: Table) -> str | None:

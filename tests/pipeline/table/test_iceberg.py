@@ -171,6 +171,39 @@ def test_a_writer_that_is_overtaken_between_its_look_and_its_commit_adds_nothing
     assert offsets(slow) == list(range(5))
 
 
+def test_files_stay_whose_commit_came_through_and_whose_snapshot_is_expired_before_the_next_look(
+    tmp_path: Path,
+) -> None:
+    """Its answer was lost, another run went on behind it, and somebody expired all snapshots but the newest."""
+    catalog = faulty(tmp_path)
+    table = table_of(catalog)
+    first = catalog.commit_count + 1
+    catalog.fault = lambda number: "answer lost" if number == first else ""
+
+    def meanwhile(seconds: float) -> None:
+        add(table_of(lake(tmp_path)), 5, 9)
+        loaded = lake(tmp_path).load_table(TABLE)
+        loaded.maintenance.expire_snapshots().by_id(loaded.snapshots()[0].snapshot_id).commit()
+
+    table._sleep = meanwhile
+    with pytest.raises(PositionsMovedError):
+        add(table, 0, 5)
+
+    assert offsets(lake(tmp_path)) == list(range(9))
+
+
+def test_a_delete_whose_answer_is_lost_says_how_many_it_deleted(tmp_path: Path) -> None:
+    catalog = faulty(tmp_path)
+    table = table_of(catalog)
+    add(table, 0, 6)
+    first = catalog.commit_count + 1
+    catalog.fault = lambda number: "answer lost" if number == first else ""
+
+    assert table.delete_by_key("all") == 3
+
+    assert offsets(catalog) == [0, 2, 4]
+
+
 def test_a_delete_of_somebody_else_does_not_stop_a_writer(tmp_path: Path) -> None:
     slow = faulty(tmp_path)
     table, other = table_of(slow), table_of(lake(tmp_path))
@@ -259,6 +292,7 @@ def test_a_schema_that_adds_and_widens_fields_changes_the_table(tmp_path: Path) 
         (pa.struct([("id", pa.string())]), "bodyValue.id is int in the table and string in the schema"),
         (pa.struct([("note", pa.struct([("x", pa.int32())]))]), "bodyValue.note is string in the table"),
         (pa.string(), "bodyValue is struct<"),
+        (pa.struct([("note", pa.binary())]), "bodyValue.note is string in the table and binary in the schema"),
     ],
 )
 def test_a_schema_that_iceberg_cannot_change_to_is_refused_by_its_column(
@@ -273,6 +307,19 @@ def test_a_schema_that_iceberg_cannot_change_to_is_refused_by_its_column(
 
     assert named in failure.value.message
     assert catalog.load_table(TABLE).metadata_location == before
+
+
+@pytest.mark.parametrize(("precision", "scale"), [(12, 4), (8, 0)])
+def test_a_decimal_of_another_scale_is_refused(tmp_path: Path, precision: int, scale: int) -> None:
+    """pyiceberg takes it for a wider one, and other engines would read 12.50 as 0.1250."""
+    catalog = lake(tmp_path)
+    table_of(catalog, schema_of(pa.struct([("price", pa.decimal128(10, 2))])))
+
+    with pytest.raises(InvalidArgumentError, match=r"bodyValue\.price is decimal\(10, 2\) in the table"):
+        table_of(catalog, schema_of(pa.struct([("price", pa.decimal128(precision, scale))])))
+
+    table_of(catalog, schema_of(pa.struct([("price", pa.decimal128(12, 2))])))
+    assert str(catalog.load_table(TABLE).schema().find_field("bodyValue.price").field_type) == "decimal(12, 2)"
 
 
 def test_two_runs_that_change_the_schema_at_once_both_go_on(tmp_path: Path) -> None:
@@ -317,6 +364,10 @@ def test_a_catalog_without_settings_is_refused_and_one_that_is_away_is_unavailab
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     with pytest.raises(InvalidArgumentError, match="The catalog 'nowhere' cannot be opened"):
         opened_catalog("nowhere", {})
+    for uri in ("mysql://user:sesame@host/db", "postgresql+none://user:sesame@host/db"):
+        with pytest.raises((InvalidArgumentError, ServiceUnavailableError)) as refused:
+            opened_catalog("secret", {"uri": uri})
+        assert "sesame" not in refused.value.message
     assert RESTError in iceberg.UNAVAILABLE
     with pytest.raises(ServiceUnavailableError, match="'away' or its files cannot be reached"):
         opened_catalog("away", {"type": "rest", "uri": "http://127.0.0.1:1"})
