@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import StructType
 
 from pipeline.job import JobReport, Progress, silent
+from pipeline.rocketmq.bodies.formats import JSON
+from pipeline.rocketmq.bodies.json_bodies import JsonBodies
 from pipeline.rocketmq.positions import Positions, from_checkpoint, to_checkpoint
 from pipeline.rocketmq.rows import BODY_VALUE
 from pipeline.rocketmq.source import RocketMQDataSource, RocketMQStreamReader
@@ -97,11 +100,11 @@ def run(
 
     report = JobReport.begin("table")
     stopping = stop_event or Event()
-    source, reader = _stream(endpoint, topic, options)
+    schema, reader, bodies = _stream(endpoint, topic, options)
     reader.latestOffset(
         to_checkpoint({}), ReadAllAvailable()
     )  # refuses a topic that is not there, before a table is made
-    rows = Rows(reader, to_arrow_schema(source.schema(), timezone="UTC"))
+    rows = Rows(reader, to_arrow_schema(schema, timezone="UTC"), bodies)
     target = TopicTable.of_topic(catalog, table, topic, rows.schema)
     counts = {"row_count": 0, "commit_count": 0, "file_count": 0, "overtaken_count": 0}
     overtaken_count = 0
@@ -114,7 +117,8 @@ def run(
                 started = clock()
                 start = reader.initialOffset() if begin is None else to_checkpoint(begin)
                 end = reader.latestOffset(start, reader.getDefaultReadLimit())
-                if end == start:
+                # A table without positions gets them also where nothing is to be added: with `latest`, it begins here.
+                if end == start and begin is not None:
                     if until_caught_up:
                         break
                     stopping.wait(commit_seconds)
@@ -177,13 +181,15 @@ class Rows:
     Args:
         reader: reads ranges.
         schema: of what it reads.
+        bodies: decodes the bodies that are JSON, which may be decoded in part; None: they are decoded whole, or not.
 
     Attributes:
         schema: of the table's rows; every column may be null, so that columns can come and go.
     """
 
-    def __init__(self, reader: RocketMQStreamReader, schema: pa.Schema) -> None:
+    def __init__(self, reader: RocketMQStreamReader, schema: pa.Schema, bodies: JsonBodies | None = None) -> None:
         self._reader = reader
+        self._bodies = bodies
         self._read_schema = schema
         self.schema = pa.schema([pa.field(field.name, field.type, True) for field in schema])
         for field in schema:
@@ -205,18 +211,23 @@ class Rows:
         return self._as_stored(pa.Table.from_batches(batches, self._read_schema))
 
     def _as_stored(self, rows: pa.Table) -> pa.Table:
-        """The rows without the bodies that are decoded: these are in the table once."""
+        """The rows without the bodies that are decoded whole: these are in the table once."""
         rows = pa.Table.from_arrays(rows.columns, schema=self.schema)
         if BODY_VALUE not in rows.column_names:
             return rows
         place = rows.column_names.index(BODY)
         is_decoded = pc.is_valid(rows[BODY_VALUE])
+        if self._bodies is not None:
+            chunks = [self._bodies.are_whole(chunk.to_pylist()) for chunk in rows[BODY].chunks]
+            is_decoded = pc.and_(is_decoded, pa.chunked_array(chunks, pa.bool_()))
         left = pc.if_else(is_decoded, pa.scalar(None, pa.binary()), rows[BODY])
         return rows.set_column(place, self.schema.field(place), left)
 
 
-def _stream(endpoint: str, topic: str, options: Mapping[str, str]) -> tuple[RocketMQDataSource, RocketMQStreamReader]:
-    """The stream of a topic's messages; OptionError for a wrong option."""
+def _stream(
+    endpoint: str, topic: str, options: Mapping[str, str]
+) -> tuple[StructType, RocketMQStreamReader, JsonBodies | None]:
+    """The columns and the stream of a topic's messages, and what decodes JSON bodies; OptionError for a wrong option."""
     lower = {name.lower() for name in options}
     for name in OWN_OPTIONS:
         if name.lower() in lower:
@@ -230,9 +241,15 @@ def _stream(endpoint: str, topic: str, options: Mapping[str, str]) -> tuple[Rock
         **({} if any(name.lower() in lower for name in LIMITS) else {"maxBytesPerTrigger": BATCH_BYTES}),
     }
     source = RocketMQDataSource(CaseInsensitiveDict(given | dict(options)))
-    reader = source.streamReader(source.schema())
+    schema = source.schema()  # once: of JSON bodies it may be inferred, from the newest messages
+    reader = source.streamReader(schema)
     assert isinstance(reader, RocketMQStreamReader)
-    return source, reader
+    body_format = next((value for name, value in options.items() if name.lower() == "bodyformat"), "")
+    if body_format.strip().lower() != JSON:
+        return schema, reader, None
+    kind = schema[BODY_VALUE].dataType
+    assert isinstance(kind, StructType)
+    return schema, reader, JsonBodies(kind, to_arrow_type(kind, timezone="UTC"))
 
 
 def _behind(done: Positions, ends: Mapping[str, Any] | None) -> int:

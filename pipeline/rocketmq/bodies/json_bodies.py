@@ -254,6 +254,7 @@ class JsonBodies:
     def __init__(self, schema: StructType, kind: pa.DataType) -> None:
         self._kind = kind
         self._convert = converter(schema)
+        self._convert_whole = converter(schema, is_whole=True)
         self._explicit = None if _has_map(schema) else pa.schema([("v", kind)])
 
     def decode(self, bodies: Sequence[bytes | None]) -> pa.Array:
@@ -290,6 +291,21 @@ class JsonBodies:
         """The same, each by itself."""
         return array_of([self._value(body) for body in bodies], self._kind)
 
+    def are_whole(self, bodies: Sequence[bytes | None]) -> list[bool]:
+        """Whether a body's struct has all that the body has under names of the schema, and the body is nothing else."""
+        if self.decoded_at_once(bodies) is not None:
+            return [True] * len(bodies)
+        return [body is not None and self._is_whole(body) for body in bodies]
+
+    def _is_whole(self, body: bytes) -> bool:
+        try:
+            text = body.decode().strip(_BLANKS)
+            value, end = _decode(text)
+            self._convert_whole(value)
+        except (ValueError, RecursionError):
+            return False
+        return end == len(text)
+
     def _value(self, body: bytes | None) -> Any:
         value = object_of(body)
         return None if value is None else self._convert(value)
@@ -306,15 +322,18 @@ def object_of(body: bytes | None) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def converter(kind: DataType) -> Convert:
-    """A function that converts a JSON value that is not null to a type."""
+def converter(kind: DataType, *, is_whole: bool = False) -> Convert:
+    """A function that converts a JSON value that is not null to a type.
+
+    Of a struct, a field whose value is of another type becomes null; with `is_whole` the value is refused.
+    """
     if isinstance(kind, StructType):
-        return _struct_converter(kind)
+        return _struct_converter(kind, is_whole=is_whole)
     if isinstance(kind, ArrayType):
-        element = _nullable(converter(kind.elementType))
+        element = _nullable(converter(kind.elementType, is_whole=is_whole))
         return lambda value: [element(each) for each in _of(list, value)]
     if isinstance(kind, MapType):
-        inner = _nullable(converter(kind.valueType))
+        inner = _nullable(converter(kind.valueType, is_whole=is_whole))
         return lambda value: [(_plain(name), inner(each)) for name, each in _of(dict, value).items()]
     if isinstance(kind, StringType):
         return lambda value: _plain(value) if isinstance(value, str) else _plain(json_text(value))
@@ -326,8 +345,8 @@ def converter(kind: DataType) -> Convert:
     return lambda value: _in_range(_of(int, value), 1 << (bits - 1))
 
 
-def _struct_converter(kind: StructType) -> Convert:
-    fields = [(field.name, converter(field.dataType)) for field in kind.fields]
+def _struct_converter(kind: StructType, *, is_whole: bool) -> Convert:
+    fields = [(field.name, converter(field.dataType, is_whole=is_whole)) for field in kind.fields]
 
     def convert(value: Any) -> dict[str, Any]:
         given = _of(dict, value)
@@ -338,6 +357,8 @@ def _struct_converter(kind: StructType) -> Convert:
                 try:
                     row[name] = of(inner)
                 except _OtherTypeError:
+                    if is_whole:
+                        raise
                     row[name] = None
         return row
 

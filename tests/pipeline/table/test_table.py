@@ -93,6 +93,30 @@ def test_a_run_goes_on_behind_the_one_before_with_new_queues_too(
     assert (counts["row_count"], counts["commit_count"]) == (15, 4)
 
 
+def test_a_table_that_begins_at_the_newest_message_misses_none_that_comes_later(
+    stack: HostedStack, endpoint: str, tmp_path: Path
+) -> None:
+    """Each look for messages once began anew at what was the newest one then."""
+    fill(stack, "Newest", [b'{"id":0}'])
+    catalog = lake(tmp_path)
+    assert caught_up(endpoint, "Newest", catalog, startingOffsets="latest", **JSON)["row_count"] == 0
+    fill(stack, "Newest", [b'{"id":1}', b'{"id":2}'])
+    assert caught_up(endpoint, "Newest", catalog, startingOffsets="latest", **JSON)["row_count"] == 2
+    assert ids(catalog) == [1, 2]
+
+
+def test_a_body_of_which_only_a_part_could_be_decoded_stays_beside_it(
+    stack: HostedStack, endpoint: str, tmp_path: Path
+) -> None:
+    in_part = [b'{"id":9223372036854775808,"note":"n"}', b'{"id":"7"}', b'{"id":3} and more', b'{"id":4,"note":"\xff"}']
+    fill(stack, "Parts", [b'{"id":1,"other":5}', *in_part, b'{"id":2}'])
+    catalog = lake(tmp_path)
+    caught_up(endpoint, "Parts", catalog, **JSON)
+    found = rows(catalog)
+    assert sorted(row["body"] for row in found if row["body"] is not None) == sorted(in_part)
+    assert all(row["bodyValue"] is not None for row in found)
+
+
 def test_a_rest_catalog_that_refuses_or_does_not_answer_gets_each_message_once(
     stack: HostedStack, endpoint: str, tmp_path: Path
 ) -> None:

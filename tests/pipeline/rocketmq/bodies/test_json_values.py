@@ -42,6 +42,31 @@ def test_good_bodies_are_parsed_at_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("body", "is_whole"),
+    [
+        (b'{"id":1,"inner":{"x":1},"many":[1]}', True),
+        (b' {"id":null,"more":[1]}\n', True),
+        (b'{"id":9223372036854775808}', False),
+        (b'{"id":1.5}', False),
+        (b'{"id":"1"}', False),
+        (b'{"inner":{"x":"1"}}', False),
+        (b'{"inner":7}', False),
+        (b'{"many":[1,"a"]}', False),
+        (b'{"id":1}{"id":2}', False),
+        (b'{"name":"\xff"}', False),
+        (b"[1]", False),
+        (b"", False),
+        (None, False),
+    ],
+)
+def test_a_body_is_whole_when_nothing_of_it_under_the_names_of_the_schema_is_lost(
+    body: bytes | None, is_whole: bool
+) -> None:
+    assert BODIES.are_whole([body]) == [is_whole]
+    assert BODIES.are_whole([GOOD, body]) == [True, is_whole]
+
+
+@pytest.mark.parametrize(
     "batch",
     [
         [b'{"id":1}}\n{"v":{"id":2}', b'{"id":3}'],  # a body that is two, and then one more
