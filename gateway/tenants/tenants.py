@@ -44,6 +44,11 @@ LOOK_SECONDS = 5.0
 LOOK_SECONDS_MAX = 30.0
 # A client that has said nothing for so long is gone, as for RocketMQ.
 CLIENT_SECONDS_MAX = 120.0
+# Of a namespace at this gateway: more are not told apart. Clients choose their ids.
+CLIENT_COUNT_MAX = 100_000
+# Topics, and groups, that pass between two looks; more are not counted before the next look. Clients invent names, also of
+# topics that are not there.
+NOTED_COUNT_MAX = 65_536
 # Calls that make a group which is absent.
 NAMING_GROUPS = frozenset((COMMIT_OFFSETS, LOCK_QUEUES, RESET_OFFSETS, SEND_BACK))
 SETTING_GROUPS = frozenset((UPDATE_GROUP, MAKE_GROUP))
@@ -59,9 +64,9 @@ class Tenant:
         rates: by the name of their quota.
         sent_message_count, sent_bytes, delivered_message_count: what passed.
         has: what it had at the last look, and what passed since; None before the first one.
-        unseen: topics and groups that passed since the last look began.
-        sent_bytes_unseen: bytes that passed since then.
-        clients: those that name it, and when they last said so (s).
+        unseen: topics and groups with a quota that passed since the last look began.
+        sent_bytes_unseen: bytes that passed since the last look that came through began.
+        clients: those that name it, and when they last said so (s); the one that was silent for longest first.
         connection_count_max: of this gateway; None: no limit.
     """
 
@@ -112,10 +117,27 @@ class Tenant:
         return name in names or limit is None or len(names) < limit
 
     def note(self, quota: str, name: str) -> None:
-        """It has a topic or a group of this name, or will have it."""
-        for usage in (self.has, self.unseen):
-            if usage is not None:
-                getattr(usage, quota).add(name)
+        """It has a topic or a group of this name, or will have it; nothing where it has no quota of them."""
+        limit = getattr(self.quotas, quota)
+        if limit is not None and len(getattr(self.unseen, quota)) < min(limit + 1, NOTED_COUNT_MAX):
+            for usage in (self.has, self.unseen):
+                if usage is not None:
+                    getattr(usage, quota).add(name)
+
+    def note_client(self, key: Hashable, now_seconds: float) -> None:
+        """A client has named it."""
+        self.clients.pop(key, None)  # it comes last
+        self.clients[key] = now_seconds
+        if len(self.clients) > CLIENT_COUNT_MAX:
+            del self.clients[next(iter(self.clients))]
+
+    def forget_silent(self, now_seconds: float) -> None:
+        """Forget the clients that have said nothing for too long."""
+        while self.clients:
+            key, seen_seconds = next(iter(self.clients.items()))
+            if seen_seconds >= now_seconds - CLIENT_SECONDS_MAX:
+                return
+            del self.clients[key]
 
 
 class Tenants:
@@ -211,14 +233,13 @@ class Tenants:
             now_seconds = self._clock()
             for namespace in namespaces:
                 tenant = tenants[namespace]
+                tenant.forget_silent(now_seconds)
                 limit = tenant.connection_count_max
                 if limit is not None and key not in tenant.clients and len(tenant.clients) >= limit:
-                    _forget_silent(tenant, now_seconds)
-                    if len(tenant.clients) >= limit:
-                        raise self._refusal(namespace, tenant, CONNECTIONS)
+                    raise self._refusal(namespace, tenant, CONNECTIONS)
             for namespace, tenant in tenants.items():
                 if namespace in namespaces or key in tenant.clients:
-                    tenant.clients[key] = now_seconds
+                    tenant.note_client(key, now_seconds)
 
     def end_client(self, key: Hashable) -> None:
         """A client has ended."""
@@ -232,7 +253,7 @@ class Tenants:
         if tenant is None:
             return 0
         with self._lock:
-            _forget_silent(tenant, self._clock())
+            tenant.forget_silent(self._clock())
             return len(tenant.clients)
 
     def delivery_wait_seconds(self, topic: str) -> float:
@@ -288,11 +309,13 @@ class Tenants:
         if not any(tenant.quotas.need_usage for tenant in tenants.values()):
             return
         with self._lock:
+            sent_bytes = {namespace: tenant.sent_bytes_unseen for namespace, tenant in tenants.items()}
             for tenant in tenants.values():
-                tenant.unseen, tenant.sent_bytes_unseen = Usage(), 0
+                tenant.unseen = Usage()
         found = usage_of(shards.now(), Deadline.after(LOOK_SECONDS_MAX))
         with self._lock:
             for namespace, tenant in tenants.items():
+                tenant.sent_bytes_unseen -= sent_bytes[namespace]  # now: a look that fails has not seen them
                 has = found.get(namespace) or Usage()
                 has.topics |= tenant.unseen.topics
                 has.groups |= tenant.unseen.groups
@@ -384,12 +407,6 @@ class Tenants:
             quotaMax=limit,
             **metadata,
         )
-
-
-def _forget_silent(tenant: Tenant, now_seconds: float) -> None:
-    since = now_seconds - CLIENT_SECONDS_MAX
-    for key in [key for key, seen_seconds in tenant.clients.items() if seen_seconds < since]:
-        del tenant.clients[key]
 
 
 def _counts(topic: str) -> bool:

@@ -23,7 +23,9 @@ NAMESPACE_COUNT_MAX = 1_000
 NAMESPACE_PATTERN = r"^[|a-zA-Z0-9_-]{1,120}$"
 
 Name = Annotated[str, pydantic.Field(pattern=NAMESPACE_PATTERN)]
-Limit = Annotated[int, pydantic.Field(ge=0, strict=True)]
+# What the numbers of ListTenants hold; a larger one would be no number of floating point either.
+LIMIT_MAX = (1 << 63) - 1
+Limit = Annotated[int, pydantic.Field(ge=0, le=LIMIT_MAX, strict=True)]
 
 
 class Quotas(pydantic.BaseModel):

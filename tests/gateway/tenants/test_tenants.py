@@ -19,6 +19,7 @@ from gateway.ports.groups import (
 from gateway.ports.shard import CREATE_TOPIC, LIST_STORED, LIST_TOPICS, Shard
 from gateway.ports.shards import FanOut
 from gateway.ports.shards import Shards as PortShards
+from gateway.tenants import tenants
 from gateway.tenants.tenants import CLIENT_SECONDS_MAX, Tenants
 from gateway.tenants.tenants_file import TenantsFile, parse_tenants_file
 from gateway.tenants.usage import Usage
@@ -28,7 +29,7 @@ from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from services.observing.meters import Meters
-from store.errors import QuotaExceededError
+from store.errors import QuotaExceededError, ServiceUnavailableError
 
 FAN_OUT = FanOut(1)
 
@@ -248,6 +249,52 @@ def test_a_topic_that_passes_while_its_namespace_is_looked_at_is_not_lost() -> N
     shards.while_asked = lambda: None
     file.tenants.look(shards)  # type: ignore[arg-type]  # as good as one
     file.append("a%U")  # nothing has come of the other one
+
+
+def test_while_a_shard_does_not_answer_what_is_sent_counts_on() -> None:
+    """Each look that failed once let as many bytes pass as there was room at the last one that did not."""
+    file = looked("[namespaces.a]\nstored_bytes = 1_000", a=Usage(stored_bytes=700))
+    shards = Shards()
+
+    def fail() -> None:
+        raise ServiceUnavailableError("gone", service="commitlog")
+
+    shards.while_asked = fail
+    file.append("a%T", body=bytes(200))
+    with pytest.raises(ServiceUnavailableError):
+        file.tenants.look(shards)  # type: ignore[arg-type]  # as good as one
+    file.append("a%T", body=bytes(200))
+    assert file.refused("a%T")["quota"] == "stored_bytes"
+    shards.while_asked = lambda: None
+    file.tenants.look(shards)  # type: ignore[arg-type]  # as good as one
+    file.append("a%T", body=bytes(200))
+
+
+def test_names_that_clients_invent_are_kept_only_where_a_quota_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without such a quota nobody looks, and nothing would ever be forgotten."""
+    monkeypatch.setattr(tenants, "NOTED_COUNT_MAX", 5)
+    file = File(
+        "[namespaces.a]\nsent_messages_per_second = 1_000\n[namespaces.b]\ntopics = 2\n[namespaces.c]\ngroups = 99"
+    )
+    for number in range(20):
+        file.append(f"a%{number}", f"b%{number}")
+        file.tenants.check_group(f"a%{number}")
+        file.tenants.check_group(f"c%{number}")
+    noted = {name: tenant.unseen for name, tenant in file.tenants.now().items()}
+    assert [len(noted[name].topics) for name in "abc"] == [0, 3, 0]
+    assert [len(noted[name].groups) for name in "abc"] == [0, 0, 5]
+
+
+def test_clients_that_invent_ids_are_forgotten_without_a_quota_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tenants, "CLIENT_COUNT_MAX", 10)
+    file = File("[namespaces.a]")
+    for number in range(20):
+        file.tenants.check_client(number, ["a%g"])
+    file.tenants.check_client(10, ["a%g"])
+    assert list(file.tenants.now()["a"].clients) == [*range(11, 20), 10]
+    file.now_seconds = CLIENT_SECONDS_MAX + 1
+    file.tenants.check_client(99, ["a%g"])
+    assert list(file.tenants.now()["a"].clients) == [99]
 
 
 def test_no_shard_is_asked_where_no_quota_needs_it() -> None:

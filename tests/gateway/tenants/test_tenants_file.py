@@ -20,6 +20,8 @@ def test_quotas_are_read_by_namespace_and_what_is_left_out_has_no_limit() -> Non
     [
         ("[namespaces.a]\nmessages = 1", "namespaces.a.messages"),
         ("[namespaces.a]\nsent_messages_per_second = -1", "greater than or equal to 0"),
+        ("[namespaces.a]\nsent_messages_per_second = 1" + "0" * 400, "less than or equal"),
+        ("[namespaces.a]\nstored_bytes = 9_223_372_036_854_775_808", "less than or equal"),
         ("[namespaces.a]\nsent_messages_per_second = 1.5", "valid integer"),
         ("[namespaces.a]\nsent_messages_per_second = true", "valid integer"),
         ('[namespaces."a%b"]', "should match pattern"),
