@@ -19,6 +19,7 @@ from reput_client.consuming.core import new_client_id
 from reput_client.consuming.link import Link
 from reput_client.consuming.loops import LoopTransport
 from reput_client.consuming.received_message import ReceivedMessage, received_message_of
+from reput_client.consuming.refusals import error_of
 from reput_client.consuming.subscription import Member
 from reput_client.consuming.threads import ThreadTransport
 from reput_client.consuming.transport import Transport
@@ -94,7 +95,8 @@ class _TransactionCore(CallCore):
     async def _end(self, topic: str, transaction_id: str, resolution: TransactionResolution) -> SendReceipt | None:
         receipt = await end_question(topic, transaction_id, resolution).ask(self)
         if self._tracer is not None:
-            self._tracer.verdict(topic, unique_key_of_handle(transaction_id), VERDICTS[resolution])
+            with contextlib.suppress(ValueError):  # the id is of a later release, and the transaction has ended
+                self._tracer.verdict(topic, unique_key_of_handle(transaction_id), VERDICTS[resolution])
         return receipt
 
     async def _end_half(self, half: "_HalfMessageCore", resolution: TransactionResolution) -> SendReceipt | None:
@@ -151,6 +153,19 @@ class _TransactionCore(CallCore):
         self, transport: Transport, question: v2.RecoverOrphanedTransactionCommand, resolution: TransactionResolution
     ) -> None:
         """Answer a question; its outcome has no effect, because a question without an answer comes again."""
+        request = end_request(question, resolution)
+        if request is None:
+            self._tell_verdict(question, resolution)
+            return
+
+        def taken(answer: Any) -> None:
+            if not isinstance(answer, ReputClientError) and error_of(answer.status) is None:
+                self._tell_verdict(question, resolution)
+
+        transport.call(self.target, "EndTransaction", request, LinkTimes.request_seconds_max, taken)
+
+    def _tell_verdict(self, question: v2.RecoverOrphanedTransactionCommand, resolution: TransactionResolution) -> None:
+        """Tell of an answer to a question: one that a gateway has taken, or that there is no verdict yet."""
         if self._tracer is not None:
             message, system = question.message, question.message.system_properties
             self._tracer.verdict(
@@ -162,10 +177,6 @@ class _TransactionCore(CallCore):
                 store_host=system.store_host,
                 is_from_check=True,
             )
-        request = end_request(question, resolution)
-        if request is not None:
-            seconds = LinkTimes.request_seconds_max
-            transport.call(self.target, "EndTransaction", request, seconds, lambda _: None)
 
 
 class _HalfMessageCore:

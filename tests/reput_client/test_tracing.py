@@ -4,10 +4,12 @@ import asyncio
 import json
 import pathlib
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1.message_pb2 import AppendResult, NewMessage
 from reput_client import (
@@ -33,6 +35,7 @@ from reput_client import NewMessage as Sent
 from reput_client.consuming.pulling.pull_consumer import PolledTraces
 from reput_client.consuming.received_message import ReceivedMessage
 from reput_client.producing.futures import OnDelivery
+from reput_client.producing.transactions import _TransactionCore
 from reput_client.receipt import SendReceipt
 from reput_client.tracing import (
     BODY_BYTES_MAX,
@@ -130,6 +133,29 @@ def test_a_verdict_is_told_as_rocketmqs_client_tells_it() -> None:
     fields[1:9] = ["1000", "DefaultRegion", "group", "Orders", KEY, "TagA", "k1 k2", "127.0.0.1:10911"]
     fields[10], fields[12] = KEY, "true"
     assert message.body == "\x01".join(fields).encode() + b"\x02"
+
+
+def test_a_verdict_that_no_gateway_took_was_told_as_a_commit() -> None:
+    posts, done = Posts(), []
+    core: Any = object.__new__(_TransactionCore)
+    core.target, core._tracer = "here", writer(posts)
+    transport: Any = SimpleNamespace(call=lambda *call: done.append(call[-1]))
+    question = v2.RecoverOrphanedTransactionCommand(transaction_id="id")
+    for answer in (
+        UnavailableError("away"),
+        v2.EndTransactionResponse(status=v2.Status(code=v2.INVALID_TRANSACTION_ID)),
+    ):
+        core._tell(transport, question, TransactionResolution.COMMIT)
+        done.pop()(answer)
+    assert not posts
+    core._tell(transport, question, TransactionResolution.COMMIT)
+    assert not posts
+    done.pop()(v2.EndTransactionResponse(status=v2.Status(code=v2.OK)))
+    core._tell(transport, question, TransactionResolution.UNKNOWN)
+    posts.answer()
+    ((unknown, _),) = posts
+    assert [each.body.split(b"\x01")[11] for each in (posts.answered[0], unknown)] == [b"COMMIT_MESSAGE", b"UNKNOW"]
+    assert not done
 
 
 def polled(number: int, queue_id: int = 0, **fields: Any) -> Message:
