@@ -15,7 +15,7 @@ PARTS: Mapping[str, tuple[RowId, ...]] = {
     "Start, rebuild, memory": (8, 9, 10, 11, 12, "R"),
     "Many topics, lite topics, groups and connections": ("G", "L", 17, 18),
     "Consumers over gRPC": (13, 14, 15, 16),
-    "Timers and transactions": (19, 20, 21),
+    "Timers and transactions": (19, "19b", 20, 21),
     "Replicas and mirrors": (22, 23, 24, 25),
     "Remoting": (26, 27, 28, 29, 30, 31),
     "Name server": (32,),

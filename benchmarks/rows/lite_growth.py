@@ -75,7 +75,8 @@ class LiteGrowth(Row):
     )
     what = (
         f"Messages of {BODY_BYTES} B, the first of each lite topic in batches of {FIRST_BATCH}, then of all topics in turn "
-        f"in batches of {BATCH}; CPU is that of all our services, or of the broker, until queues and index have the messages. "
+        f"in calls of {BATCH}, which share requests; CPU is that of all our services, or of the broker, until queues and index "
+        "have the messages. "
         "RocketMQ: single sends with INNER_MULTI_DISPATCH from its Java client (a broker gives batches no positions), with "
         "queues in files and in RocksDB. PSS after the load, disk as allocated. Start: `reput serve` until a message is "
         "appended to a lite topic and its queue has it; the broker until it is registered and its queues have all messages."

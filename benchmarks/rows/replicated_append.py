@@ -41,7 +41,8 @@ class ReplicatedAppend(Row):
     what = (
         "FLUSH_MODE_REPLICATED through the gateway: `reput cluster --replicas 2` with etcd, all services of both replicas; "
         "answered when both disks have the message. Theirs: SYNC_MASTER and one slave, both SYNC_FLUSH, inSyncReplicas = 2, "
-        "RocketMQ's Java producer straight to the broker; its slave answers for what it has received, before its own flush."
+        "RocketMQ's Java producer straight to the broker; its slave answers for what it has received, before its own flush. "
+        "A batch is the list of a call; in ours, lists that wait while eight requests are under way share the next one."
     )
 
     def __init__(self, sizes: Sizes) -> None:
