@@ -44,6 +44,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties, Transaction, WriteTask
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import DayTransform
 from pyiceberg.types import (
     DecimalType,
@@ -253,7 +254,10 @@ class TopicTable:
             for number, (day, part) in enumerate(_by_day(rows) if spec.fields else [(0, rows)])
         ]
         with answering(self._catalog.name):
-            return list(write_file(self._table.io, self._table.metadata, iter(tasks)))
+            try:
+                return list(write_file(self._table.io, self._table.metadata, iter(tasks)))
+            except UnicodeEncodeError:
+                return list(write_file(self._table.io, _without_bounds(self._table.metadata), iter(tasks)))
 
     def append(self, files: Sequence[DataFile], begin: Positions | None, end: Positions) -> None:
         """Adds files with the positions behind their rows, in one commit.
@@ -367,7 +371,7 @@ class TopicTable:
             for location in locations:
                 if location not in has:
                     try:
-                        new.append(parquet_file_to_data_file(table.io, table.metadata, location))
+                        new.append(_as_data_file(table, location))
                     except (ValueError, OverflowError) as error:  # rows of several days, or of a year that it has not
                         refused[location] = str(error)
             if new or gone:
@@ -567,6 +571,27 @@ def _tried_once(table: Table) -> Table:
     properties = {**table.metadata.properties, TableProperties.COMMIT_NUM_RETRIES: "0"}
     metadata = table.metadata.model_copy(update={"properties": properties})
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog, table.config)
+
+
+def _without_bounds(metadata: TableMetadata) -> TableMetadata:
+    """The metadata for files whose columns get no bounds, but for the time.
+
+    pyiceberg 0.12 adds 1 to the 16th character of the greatest text; behind U+D7FF there is no character, and it fails. Any
+    producer can send such a text.
+    """
+    modes = {
+        TableProperties.DEFAULT_WRITE_METRICS_MODE: "counts",
+        f"{TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX}.{TIME_COLUMN}": "full",
+    }
+    return metadata.model_copy(update={"properties": {**metadata.properties, **modes}})
+
+
+def _as_data_file(table: Table, location: str) -> DataFile:
+    """A Parquet file as a file of the table; ValueError, OverflowError: it cannot be one."""
+    try:
+        return parquet_file_to_data_file(table.io, table.metadata, location)
+    except UnicodeEncodeError:
+        return parquet_file_to_data_file(table.io, _without_bounds(table.metadata), location)
 
 
 def _in_known_years(rows: pa.Table) -> pa.Table:

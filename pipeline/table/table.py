@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
@@ -22,14 +23,17 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from pipeline.job import JobReport, Progress, silent
+from pipeline.rocketmq.bodies.compression import decompressed_or_none
 from pipeline.rocketmq.bodies.formats import JSON
 from pipeline.rocketmq.bodies.json_bodies import JsonBodies
 from pipeline.rocketmq.positions import Positions, from_checkpoint, to_checkpoint
 from pipeline.rocketmq.rows import BODY_VALUE
 from pipeline.rocketmq.source import RocketMQDataSource, RocketMQStreamReader
+from pipeline.scan.arrow_batches import replaced
 from pipeline.scan.options import OptionError
 from pipeline.scan.schema import BODY
 from store.errors import InvalidArgumentError, ResourceBusyError
+from store.format.sys_flag import COMPRESSED
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -51,6 +55,7 @@ OWN_OPTIONS = (
 # Of a micro-batch, unless an option says otherwise: it is in memory, and its files are of this order.
 BATCH_BYTES = "64m"
 LIMITS = ("maxOffsetsPerTrigger", "maxBytesPerTrigger")
+SYS_FLAG = "sysFlag"
 THREAD_COUNT = 2
 # Fewer rows are one file: small files make each query of the table slow.
 FILE_ROW_COUNT_MIN = 20_000
@@ -190,7 +195,6 @@ class Rows:
     def __init__(self, reader: RocketMQStreamReader, schema: pa.Schema, bodies: JsonBodies | None = None) -> None:
         self._reader = reader
         self._bodies = bodies
-        self._read_schema = schema
         self.schema = pa.schema([pa.field(field.name, field.type, True) for field in schema])
         for field in schema:
             _refuse_empty_struct(field.name, field.type)
@@ -207,21 +211,31 @@ class Rows:
         return [file for files in threads.map(lambda share: target.write(self._read(share)), shares) for file in files]
 
     def _read(self, ranges: Sequence[InputPartition]) -> pa.Table:
-        batches = [batch for each in ranges for batch in self._reader.read(each)]
-        return self._as_stored(pa.Table.from_batches(batches, self._read_schema))
+        batches = [self._as_stored(batch) for each in ranges for batch in self._reader.read(each)]
+        return pa.Table.from_batches(batches, self.schema)
 
-    def _as_stored(self, rows: pa.Table) -> pa.Table:
-        """The rows without the bodies that are decoded whole: these are in the table once."""
-        rows = pa.Table.from_arrays(rows.columns, schema=self.schema)
-        if BODY_VALUE not in rows.column_names:
-            return rows
-        place = rows.column_names.index(BODY)
-        is_decoded = pc.is_valid(rows[BODY_VALUE])
-        if self._bodies is not None:
-            chunks = [self._bodies.are_whole(chunk.to_pylist()) for chunk in rows[BODY].chunks]
-            is_decoded = pc.and_(is_decoded, pa.chunked_array(chunks, pa.bool_()))
-        left = pc.if_else(is_decoded, pa.scalar(None, pa.binary()), rows[BODY])
-        return rows.set_column(place, self.schema.field(place), left)
+    def _as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with bodies as their producers sent them, without those that are decoded whole: these are there once."""
+        columns = list(batch.columns)
+        place = self.schema.get_field_index(BODY)
+        bodies = _plain_or_stored(batch.column(SYS_FLAG), columns[place])
+        if BODY_VALUE in batch.schema.names:
+            is_decoded = pc.is_valid(batch.column(BODY_VALUE))
+            if self._bodies is not None:
+                is_decoded = pc.and_(is_decoded, pa.array(self._bodies.are_whole(bodies.to_pylist()), pa.bool_()))
+            bodies = pc.if_else(is_decoded, pa.scalar(None, pa.binary()), bodies)
+        columns[place] = bodies
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _plain_or_stored(sys_flags: pa.Array, bodies: pa.Array) -> pa.Array:
+    """The bodies as their producers sent them; one that cannot be decompressed as it is stored, so that it stops no table."""
+    flags = sys_flags.to_numpy()
+    places = np.flatnonzero(flags & COMPRESSED).tolist()
+    stored = [bodies[place].as_py() for place in places]
+    plain = [decompressed_or_none(body, int(flags[place])) for place, body in zip(places, stored, strict=True)]
+    values = [body if made is None else made for body, made in zip(stored, plain, strict=True)]
+    return replaced(bodies, places, values, bodies.type)
 
 
 def _stream(
@@ -236,7 +250,7 @@ def _stream(
         "endpoint": endpoint,
         "subscribe": topic,
         "includeBroker": "true",
-        "decompress": "true",
+        "decompress": "false",  # `Rows` does it, and keeps a body that cannot be
         **({} if "startingtimestamp" in lower else {"startingOffsets": "earliest"}),
         **({} if any(name.lower() in lower for name in LIMITS) else {"maxBytesPerTrigger": BATCH_BYTES}),
     }

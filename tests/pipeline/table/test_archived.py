@@ -84,6 +84,14 @@ def test_a_second_run_adds_nothing_and_a_file_that_has_grown_is_replaced(tmp_pat
     assert sorted(row["physicalOffset"] for row in rows(catalog)) == [offset for offset, _ in walk_frames(whole)]
 
 
+def test_a_file_with_a_text_that_has_no_upper_bound_is_added_too(tmp_path: Path) -> None:
+    """See the test of this name in test_iceberg.py."""
+    archive, catalog = tmp_path / "archive", lake(tmp_path / "lake")
+    archived(write_log(tmp_path / "store", [message(0, tags="a" * 15 + "\ud7ff" + "b")]), archive)
+    assert job.run(archive, "orders", catalog, TABLE, broker_name=BROKER).findings == []
+    assert len(rows(catalog)) == 1
+
+
 def test_shards_share_a_table_and_leave_each_others_files_alone(tmp_path: Path) -> None:
     archive, catalog = tmp_path / "archive", lake(tmp_path / "lake")
     for name in ("broker", "broker-b"):

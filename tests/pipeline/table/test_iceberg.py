@@ -114,6 +114,20 @@ def test_a_time_that_no_calendar_has_becomes_the_nearest_one_that_it_has(tmp_pat
     assert [found[0].year, found[1].year, found[2], found[3].second] == [9999, 1, None, 1]
 
 
+def test_a_text_that_has_no_upper_bound_stops_no_table(tmp_path: Path) -> None:
+    """Behind U+D7FF, the 16th character here, there is none by which pyiceberg could bound it."""
+    catalog = lake(tmp_path)
+    table = table_of(catalog)
+    made = some(0, 6, days=2)
+    texts = pa.array(["a" * 15 + "\ud7ff" + "b", *(f"U{number}" for number in range(1, 6))])
+    made = made.set_column(made.schema.get_field_index("uniqKey"), "uniqKey", texts)
+
+    table.append(table.write(made), None, at(6))
+
+    assert {row["uniqKey"] for row in rows(catalog)} == set(texts.to_pylist())
+    assert len(list(catalog.load_table(TABLE).scan("storeTimestamp >= '2026-11-30T00:00:00+00:00'").plan_files())) == 1
+
+
 @pytest.mark.parametrize("fault", ["refused", "lost", "answer lost"])
 def test_a_commit_that_fails_or_whose_answer_is_lost_stores_its_rows_once(tmp_path: Path, fault: str) -> None:
     catalog = faulty(tmp_path)

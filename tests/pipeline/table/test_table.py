@@ -7,16 +7,21 @@ import signal
 import subprocess
 import sys
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from pipeline.rocketmq.errors import DataLostError
 from pipeline.scan.options import OptionError
 from pipeline.table import table as job
 from pipeline.table.iceberg import opened_catalog
+from reput.gateway.v1.gateway_service_pb2 import AppendMessagesRequest
+from reput.gateway.v1.gateway_service_pb2_grpc import GatewayServiceStub
+from reput.message.v1.message_pb2 import NewMessage
 from reput_client import Producer
 from store.errors import InvalidArgumentError, ResourceBusyError
 from tests.pipeline.rocketmq.bodies.test_protobuf import shop
@@ -115,6 +120,28 @@ def test_a_body_of_which_only_a_part_could_be_decoded_stays_beside_it(
     found = rows(catalog)
     assert sorted(row["body"] for row in found if row["body"] is not None) == sorted(in_part)
     assert all(row["bodyValue"] is not None for row in found)
+
+
+def test_a_body_that_cannot_be_decompressed_stays_as_it_is_and_stops_no_table(
+    stack: HostedStack, endpoint: str, tmp_path: Path
+) -> None:
+    bodies = [zlib.compress(b'{"id":1}'), b"no zlib at all", zlib.compress(b"no JSON"), b'{"id":2}']
+    messages = [
+        NewMessage(topic="Damaged", body=body, queue_id=0, sys_flag=0x1 if number < 3 else 0)
+        for number, body in enumerate(bodies)
+    ]
+    with grpc.insecure_channel(endpoint) as channel:
+        GatewayServiceStub(channel).AppendMessages(AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
+    stack.wait_until_built()
+
+    caught_up(endpoint, "Damaged", lake(tmp_path / "plain"))
+    assert [row["body"] for row in rows(lake(tmp_path / "plain"))] == [b'{"id":1}', bodies[1], b"no JSON", bodies[3]]
+
+    for name, filtered in (("records", {}), ("messages", {"sql": "1 = 1"})):
+        caught_up(endpoint, "Damaged", lake(tmp_path / name), **JSON, **filtered)
+        found = rows(lake(tmp_path / name))
+        assert [row["body"] for row in found] == [None, bodies[1], b"no JSON", None]
+        assert [row["bodyValue"] and row["bodyValue"]["id"] for row in found] == [1, None, None, 2]
 
 
 def test_a_rest_catalog_that_refuses_or_does_not_answer_gets_each_message_once(
