@@ -654,6 +654,7 @@ ERRORS: dict[str, str] = {
     "OFFSET_OUT_OF_RANGE": "位点在日志范围之外",
     "PERMISSION_DENIED": "当前身份没有这项权限",
     "QUEUE_NOT_FOUND": "该主题没有这个队列",
+    "QUOTA_EXCEEDED": "命名空间的配额已用尽",
     "RECEIPT_HANDLE_NOT_FOUND": "回执句柄对应的投递已经结束",
     "RECORD_CONFLICT": "协调服务中的记录已被他人修改",
     "RECORD_CORRUPTED": "存储的记录已损坏",

@@ -186,7 +186,8 @@ def test_topics_and_groups_beyond_the_quota_are_refused_at_both_doors(tenants: T
     wait_until(is_refused_by_now, "the gateway knows what the namespace has")
     with pytest.raises(QuotaExceededError) as caught:
         tenants.append("team-c%Refunds")
-    assert caught.value.metadata == {"namespace": "team-c", "quota": "topics", "quotaMax": "1"}
+    refused = {"namespace": "team-c", "quota": "topics", "quotaMax": "1", "topic": "team-c%Refunds", "index": "0"}
+    assert caught.value.metadata == refused
     assert tenants.send_at_door("team-c%Refunds") == ResponseCode.FLOW_CONTROL
     assert tenants.send_at_door("team-c%Orders") == ResponseCode.SUCCESS
 
