@@ -21,6 +21,7 @@ from gateway.ports.shard import (
     IS_WRITTEN_AT,
     KEYS_PROGRESS,
     LIST_QUEUES,
+    LIST_STORED,
     LIST_TOPICS,
     LOG_END,
     QUEUES_PROGRESS,
@@ -45,6 +46,7 @@ from services.convert import stored_message
 from store.errors import OffsetOutOfRangeError, RecordNotFoundError, StoreError, TopicNotFoundError
 from store.format.derived.index_layout import key_hash, tag_key
 from store.format.record import Record
+from store.format.topic import namespace_of
 
 # Hundreds of tests have the same thousands of records.
 hash_of = functools.lru_cache(1 << 16)(key_hash)
@@ -120,7 +122,11 @@ def with_queues(shard: Shard, double: Any) -> Shard:
         found = double.progress(request.past_offset, request.wait_millis / 1000, deadline)
         return Built(queue_pb.GetStatusResponse(), found)
 
+    def stored(request: queue_pb.ListQueuesRequest, deadline: Deadline) -> Sequence[queue_pb.Queue]:
+        return [queue for queue in double.list_queues(None, deadline) if namespace_of(queue.topic)]
+
     shard = shard.serving(LIST_QUEUES, lambda request, deadline: double.list_queues(request.topic or None, deadline))
+    shard = shard.serving(LIST_STORED, stored)
     shard = shard.serving(GET_UNITS, units).serving(SEARCH_OFFSET, search_offset)
     return shard.serving(QUEUES_PROGRESS, progress)
 

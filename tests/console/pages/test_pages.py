@@ -96,6 +96,7 @@ def paths(records) -> dict[str, list[str]]:
         "/replicas": ["/replicas", "/replicas?part=live"],
         "/waiting": ["/waiting", "/waiting?topic=waiting-topic", f"/waiting?topic={topic}"],
         "/store": ["/store", "/store?part=live"],
+        "/tenants": ["/tenants"],
         "/reports": ["/reports"],
     }
 
