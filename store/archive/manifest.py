@@ -22,7 +22,7 @@ from typing import Any
 from store.archive import layout
 from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError, UnsupportedStoreError
 from store.files.file_system import FileStamp, FileSystem
-from store.files.json_state import read_bytes, write_bytes_atomic
+from store.files.json_state import read_bytes, temporary_of, write_bytes_atomic
 
 # Coarser than the timestamps of file systems: two changes within it may have the same timestamp.
 SETTLED_NANOS = 2_000_000_000
@@ -172,10 +172,11 @@ def create_archive(fs: FileSystem, root: Path) -> None:
 
 def is_new_archive(fs: FileSystem, root: Path) -> bool:
     """Whether a place has to be made an archive; UnsupportedStoreError when it holds other files."""
-    if fs.exists(layout.archive_file(str(root))):
+    file = Path(layout.archive_file(str(root)))
+    if fs.exists(file):
         check_archive(fs, root)
         return False
-    if fs.listdir(root):
+    if set(fs.listdir(root)) - {temporary_of(file).name}:  # it is there if a making was killed
         raise UnsupportedStoreError(
             f"{root} holds files and is not an archive: name an empty directory, or one that does not exist yet",
             directory=root,

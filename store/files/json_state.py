@@ -36,11 +36,16 @@ class NoRegularFileError(OSError):
     """A directory, a pipe, a socket or a loop of links has the name of a file."""
 
 
+def temporary_of(path: Path) -> Path:
+    """What `write_bytes_atomic` writes before it replaces `path`; a process that was killed leaves it."""
+    return path.with_name(path.name + ".tmp")
+
+
 def write_bytes_atomic(fs: FileSystem, path: Path, data: bytes) -> None:
     """Replaces `path` by `data`; DiskFullError or FlushFailedError leave the old file unchanged."""
     fs.mkdirs(path.parent)
     make_way(fs, path)
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = temporary_of(path)
     fd = fs.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         fs.pwrite(fd, data, 0)

@@ -35,6 +35,7 @@ NEEDS = {
         "DownloadBody": "by_id",
         "SearchOffset": "read",
         "ListTopics": "some",
+        "ListTenants": "some",
         "CreateTopic": "admin",
         "UpdateTopic": "admin",
         "DeleteTopic": "admin",

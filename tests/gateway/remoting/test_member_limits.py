@@ -59,7 +59,7 @@ class AskAtOnce(Ask):
 def members():
     clients, delivering = DoorClients(), Delivering()
     topics = SimpleNamespace(find_now=lambda topic: topic)
-    members = Members(SimpleNamespace(clients=clients, delivering=delivering, topics=topics, on_beat=[]))
+    members = Members(SimpleNamespace(clients=clients, delivering=delivering, topics=topics, tenants=None, on_beat=[]))
     members.clients, members.delivering = clients, delivering
     clients.on_close.append(members.give_room_back)
     yield members

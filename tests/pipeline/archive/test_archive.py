@@ -19,6 +19,7 @@ from pipeline.archive import verify as archive_verify
 from pipeline.job import JobReport
 from pipeline.rebuild.out import StoreLayout
 from store.archive.archive_reader import ArchiveReader
+from store.archive.manifest import check_archive, create_archive
 from store.errors import (
     InvalidArgumentError,
     OffsetOutOfRangeError,
@@ -26,6 +27,7 @@ from store.errors import (
     StoreLockedError,
     UnsupportedStoreError,
 )
+from store.files.file_system import RealFileSystem
 from store.files.locks import OwnerLock
 from store.format.properties import parse_properties
 from store.readers.index_reader import IndexLayout
@@ -126,6 +128,18 @@ def test_files_have_what_engines_prune_by(clean: Archived):
     assert columns["storeTimestamp"].statistics.has_min_max
     assert not columns["body"].is_stats_set
     assert {"topic", "date"} == {part.partition("=")[0] for part in path.relative_to(clean.archive).parts[1:-1]}
+
+
+def test_a_making_of_an_archive_that_was_killed_goes_on_and_other_files_are_refused(tmp_path: Path):
+    root = tmp_path / "archive"
+    root.mkdir()
+    (root / "archive.json.tmp").write_bytes(b'{"for')
+    create_archive(RealFileSystem(), root)
+    check_archive(RealFileSystem(), root)
+    assert [path.name for path in root.iterdir()] == ["archive.json"]
+    (tmp_path / "other.tmp").write_bytes(b"")
+    with pytest.raises(UnsupportedStoreError, match="holds files and is not an archive"):
+        create_archive(RealFileSystem(), tmp_path)
 
 
 def test_a_run_killed_anywhere_goes_on_to_the_same_archive(store: Path, clean: Archived, tmp_path: Path):
