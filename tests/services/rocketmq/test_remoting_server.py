@@ -565,7 +565,7 @@ def test_five_hundred_idle_connections_cost_no_thread(connect: Connect, server: 
     wait_until(lambda: server.connection_count == 501, "all of them")
     clients[250].send(Command(ECHO, opaque=4))
     assert clients[250].receive().opaque == 4
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # one of a test before may end meanwhile
 
 
 def test_a_server_that_is_closed_leaves_nothing_open(handler: Echo) -> None:
