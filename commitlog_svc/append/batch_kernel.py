@@ -910,7 +910,12 @@ def _write_properties(
         to += 1
     to = copy(_UNIQUE_KEY_NAME, 0, len(_UNIQUE_KEY_NAME.data), records, to)
     batch.rows[batch.count, _UNIQUE_KEY_BEGIN] = to
-    copy(request, message.key_begin, message.key_end, records, to)
+    if message.key_begin < message.key_end:
+        copy(request, message.key_begin, message.key_end, records, to)
+    else:
+        # `fill` writes the key that is generated. What an earlier request left here could look like the guard until then.
+        for place in range(key_size):
+            records.room[to + place] = 0x30
     to += key_size
     records.room[to] = 0x02
     to += 1

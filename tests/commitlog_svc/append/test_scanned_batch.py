@@ -88,6 +88,17 @@ LEFT_ALONE: list[dict[str, Any]] = [
 
 
 @BOTH_FORMS
+def test_what_an_earlier_request_left_in_a_buffer_does_not_send_messages_the_plain_way(
+    tmp_path: Path, kernel_form: str
+) -> None:
+    with open_twins(tmp_path, properties_crc=False) as twins:
+        twins.append(request_of(new_message()))
+        for shift in range(len(b"__CRC32#")):
+            assert twins.is_taken(request_of(new_message(body=b"x" * shift + b"__CRC32#" * 100)))
+            assert twins.is_taken(request_of(new_message(body=b"0123456789" * 20)))
+
+
+@BOTH_FORMS
 @pytest.mark.parametrize("properties_crc", [True, False])
 @pytest.mark.parametrize("store_host", ["10.1.2.3:10911", "[fd00::7]:10911"])
 @pytest.mark.parametrize("born_host", [Host("10.0.0.9", 4711), Host("::1", 1)])
