@@ -19,6 +19,7 @@ from html import escape, unescape
 
 from benchmarks import processes
 from benchmarks.profile.hot_paths import ToolMissingError
+from deploy.modules import FOLLOWERS
 
 RATE = 100  # samples a second; each stops a process for a moment
 SPY_SECONDS_EXTRA = 120.0
@@ -37,7 +38,8 @@ _FRAME = re.compile(
 )
 _COUNTS = re.compile(r"^(?P<name>.*) \((?P<counts>[\d,]+ samples?, [\d.]+%)\)$", re.S)
 _PROCESS = re.compile(r"^process \d+:\"(?P<command>.*)\"$", re.S)
-_MODULE = re.compile(r"(?:^|\s)-m\s+(?:deploy\.beside\s+)?([\w.]+)")  # of the service that has others beside it
+_MODULE = re.compile(r"(?:^|\s)-m\s+([\w.]+)")
+_BESIDE = re.compile(r"(?:^|\s)-m\s+deploy\.beside\s+(\w+)")  # the service that has others beside it
 _DIRECTORY = re.compile(r"(?<![\w.<>-])/(?:[^\s/()\"]+/)+")
 
 
@@ -136,6 +138,8 @@ def _name(name: str) -> str:
     process = _PROCESS.match(name)
     if process is None:
         return _DIRECTORY.sub("", name)
+    if beside := _BESIDE.search(process["command"]):
+        return "followers" if beside[1] in FOLLOWERS else beside[1]
     module = _MODULE.search(process["command"])
     return module[1] if module else pathlib.PurePath(process["command"].split()[0]).name
 

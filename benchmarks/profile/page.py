@@ -6,7 +6,8 @@ from benchmarks.profile.flame_graph import RATE, costs, frames
 from benchmarks.profile.hot_paths import HOT_PATHS
 
 SERVICES = (
-    "gateway", "commitlog_svc", "consumequeue_svc", "index_svc", "consumer_svc", "schedule_svc", "console", "cli.main",
+    "gateway", "commitlog_svc", "followers", "consumequeue_svc", "index_svc", "consumer_svc", "schedule_svc", "console",
+    "cli.main",
 )  # fmt: skip
 COST_COUNT = 3
 # Where a thread waits for work, a lock or bytes: py-spy counts many of these samples as work. They are in the graphs and not
@@ -16,7 +17,8 @@ WAITS = frozenset(
         "Condition.wait", "Event.wait", "StopSignal.wait", "_wait_for_tstate_lock", "_worker", "_serve", "socket.accept",
         "_run_channel_spin_thread.<locals>.channel_spin", "_Incoming.receive", "Connection._receive", "LocalStream._receive",
         "AppendStream._receive",  # as the kept graphs name it
-        "LocalCalls._run", "CallsUnderWay._run", "_watch", "_MultiThreadedRendezvous._next",
+        "LocalCalls._run", "CallsUnderWay._run", "_watch", "_MultiThreadedRendezvous._next", "Taking.__iter__",
+        "_UnaryUnaryMultiCallable._blocking", "RemotingServer._run",
     )
 )  # fmt: skip
 HEAD = f"""# Profiles

@@ -23,7 +23,7 @@ def test_a_cluster_stops_without_a_trace_goes_on_and_dies_without_one(tmp_path: 
     with running_cluster(directory, replica_count=2) as cluster:
         cluster.wait_until_whole()
         processes = descendants_of(cluster.process.pid)
-        assert len(processes) >= 2 * 6 + 2, "services and supervisors of two replicas, a gateway, etcd"
+        assert len(processes) >= 2 * 3 + 2, "supervisor, log and followers of two replicas, a gateway, etcd"
         with AppendClient(cluster.status()["gateway"]) as client:
             client.append([NewMessage("Kept", b"kept", keys=["k1"])])
         assert cluster.stop() == 0

@@ -4,6 +4,7 @@ The hostile client is a process of its own (tests/support/hostile.py). Times are
 """
 
 import contextlib
+import os
 import pathlib
 import re
 import resource
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import grpc
 import pytest
@@ -25,6 +26,7 @@ from services.rocketmq.fastjson import loads
 from services.rocketmq.remoting_server import INCOMING_BYTES_MAX
 from tests.gateway.remoting.requests import SignedClient, heartbeat, pull_fields, send_fields
 from tests.support.hostile import DOOR_KINDS, GOOD_GROUP, GOOD_ID, GOOD_KEY, GOOD_TOPIC, TENANT, access_file
+from tests.support.processes import put_first
 from tests.support.stack import Stack, running_stack
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
@@ -39,9 +41,26 @@ DOOR_MEMORY_MIB_MAX = MEMORY_MIB_MAX + 2 * (INCOMING_BYTES_MAX >> 20)
 CONNECTION_COUNT = 10_000
 
 
+@pytest.fixture(scope="module", autouse=True)
+def first() -> Iterator[None]:
+    """Good and hostile clients, and the stacks below, compute before the tests beside these."""
+    usual = os.getpriority(os.PRIO_PROCESS, 0)
+    put_first([os.getpid()])
+    yield
+    put_first([os.getpid()], usual)
+
+
+@contextlib.contextmanager
+def running_first(store: pathlib.Path, *flags: str, settings: Mapping[str, str] | None = None) -> Iterator[Stack]:
+    """A stack whose processes have the same priority as its clients."""
+    with running_stack(store, *flags, settings=settings) as running:
+        put_first(running.children().values())
+        yield running
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with running_stack(tmp_path_factory.mktemp("fairness") / "store") as running:
+    with running_first(tmp_path_factory.mktemp("fairness") / "store") as running:
         with Producer(running.addresses["gateway"]) as producer:
             for number in range(256):
                 producer.send("Hostile", bytes(40_000), keys=[f"key-{number}"], queue_id=0)
@@ -187,7 +206,7 @@ def door_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     directory = tmp_path_factory.mktemp("fairness-door")
     (directory / "access.toml").write_text(access_file())
     settings = {"REPUT_GATEWAY_AUTH": "on", "REPUT_GATEWAY_ACCESS_FILE": str(directory / "access.toml")}
-    with running_stack(directory / "store", "--remoting-port", "0", settings=settings) as running:
+    with running_first(directory / "store", "--remoting-port", "0", settings=settings) as running:
         yield running
 
 
@@ -237,7 +256,7 @@ def tenants_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     directory = tmp_path_factory.mktemp("fairness-tenants")
     (directory / "tenants.toml").write_text(f"[namespaces.{TENANT}]\nsent_messages_per_second = 10\n")
     settings = {"REPUT_GATEWAY_TENANTS_FILE": str(directory / "tenants.toml")}
-    with running_stack(directory / "store", "--remoting-port", "0", settings=settings) as running:
+    with running_first(directory / "store", "--remoting-port", "0", settings=settings) as running:
         with Producer(running.addresses["gateway"]) as producer:
             producer.send_and_wait("Hostile", bytes(40_000), keys=["key-7"], timeout_seconds=WAIT_SECONDS_MAX)
         running.wait_until_built()

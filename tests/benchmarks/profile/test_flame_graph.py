@@ -48,6 +48,13 @@ def test_a_cleaned_graph_names_services_and_no_directory() -> None:
         assert secret not in svg
 
 
+def test_the_process_of_all_followers_has_their_name() -> None:
+    beside = GRAPH.replace("-m index_svc", "-m deploy.beside consumer consumequeue index schedule")
+    assert [frame.name for frame in frames(cleaned(beside, "x"))][-2:] == ["followers", "g (encoder.py:4)"]
+    door = GRAPH.replace("-m index_svc", "-m deploy.beside gateway nameserver")
+    assert [frame.name for frame in frames(cleaned(door, "x"))][-2:] == ["gateway", "g (encoder.py:4)"]
+
+
 def test_the_costs_are_the_samples_of_the_functions_themselves() -> None:
     assert costs(frames(cleaned(GRAPH, "x")), SERVICES) == [
         Cost("gateway", "g (encoder.py:4)", 0.5),

@@ -19,4 +19,4 @@ def test_make_profile_names_the_handler_of_a_query_in_its_graph(tmp_path: pathli
     assert sorted(path.name for path in tmp_path.iterdir()) == ["README.md", "query_by_key.svg"]
     names = [frame.name for frame in frames((tmp_path / "query_by_key.svg").read_text(encoding="utf-8"))]
     assert any(name.startswith("GatewayServicer.QueryMessageByKey (gateway/reput/servicer.py:") for name in names)
-    assert {"gateway", "commitlog_svc", "index_svc"} <= set(names)
+    assert {"gateway", "commitlog_svc", "followers"} <= set(names)

@@ -41,7 +41,7 @@ class Fault:
         op: `write`, `read` or `fsync`.
         errno: of the error; ignored by other kinds.
         kind: `errno`; `flip` changes the lowest bit of the byte at `flip_at` of the data; `torn` keeps the first half of
-            what is written and says that all of it was; `slow` takes `millis` and then works.
+            what is written and says that all of it was; `slow` takes `millis`, or until faults are cleared, and then works.
         contains: only data with these bytes in it (never for fsync).
         path_end: only files whose path ends so.
         skip: so many matches go through first.
@@ -158,6 +158,7 @@ class _Faults:
         self._lock = threading.Lock()
         self._faults: list[tuple[Fault, list[int]]] = []  # the fault, [matches, hits]
         self._active: list[int] = []
+        self._cleared = threading.Event()
         self.write_count = 0
         self._struck_nanoseconds = 0  # when a fault struck last, of the clock that never jumps
 
@@ -167,8 +168,10 @@ class _Faults:
                 fields = request["add"] | {"contains": bytes.fromhex(request["add"]["contains"])}
                 self._faults.append((Fault(**fields), [0, 0]))
                 self._active.append(len(self._faults) - 1)
+                self._cleared.clear()
             if "clear" in request:
                 self._active.clear()
+                self._cleared.set()
             hits = [counts[1] for _, counts in self._faults]
             return {
                 "number": len(self._faults) - 1,
@@ -176,6 +179,10 @@ class _Faults:
                 "write_count": self.write_count,
                 "struck_nanoseconds": self._struck_nanoseconds,
             }
+
+    def delay(self, fault: Fault) -> None:
+        """As a slow disk, which serves one call after the other."""
+        self._cleared.wait(fault.millis / 1000)
 
     def strike(self, op: str, path: str, data: bytes = b"") -> Fault | None:
         if op == "write":
@@ -222,7 +229,7 @@ def _serve(shown: str, mount_point: str, record: str, cache: str, outside: str) 
         if fault is not None and fault.kind == "errno":
             raise FuseOSError(fault.errno)
         if fault is not None and fault.kind == "slow":
-            time.sleep(fault.millis / 1000)  # a slow disk; it serves one call after the other
+            faults.delay(fault)
             return None
         return fault
 
