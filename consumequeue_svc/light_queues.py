@@ -9,6 +9,8 @@ retention has removed are removed whole, with the names that are only there.
 
 In memory are the newest entry and the end of each queue. A position, or the first unit behind an offset of the log, is found on
 the way back from the newest entry, over pointers that lead far back (a skip list that only grows at its end, Myers 1983).
+Its next pointer follows from the entries that the newest one leads to, jump by jump. The first of these are kept for
+the queues that were written lately: to write a unit of such a queue reads nothing.
 """
 
 import logging
@@ -46,12 +48,17 @@ if TYPE_CHECKING:
 FILE_ENTRY_COUNT = 1 << 20
 # Before the end of what a checkpoint has; their CRC says whether the files are those of the checkpoint.
 TAIL_ENTRY_COUNT = 64
-# Entries that the next units may lead to: 300 bytes each.
-CACHED_ENTRY_COUNT = 1 << 15
+# Queues that were written lately: those of the last half of it, and what was written before those; at most 900 bytes each.
+HOT_QUEUE_COUNT = 1 << 15
+# Entries that are kept of such a queue; what lies behind them is read again when the next units come to it.
+WAY_ENTRY_COUNT_MAX = 8
 # What is read from a file at once: queues that take turns have their entries side by side.
 BLOCK_ENTRY_COUNT = 64
 CACHED_BLOCK_COUNT = 64
 _UNITS, _NAMES = "units.", "names."
+# Number and position of a queue's newest entry, of the entry that this one jumps to, and so on; last, the number that the
+# last of these jumps to: its own for the queue's first entry.
+_Way = tuple[int, ...]
 _log = logging.getLogger("reput.consumequeue")
 
 
@@ -92,19 +99,20 @@ class _Queues:
         row = self._rows.get(name)
         return None if row is None else self._at(row)
 
-    def update(self, queues: Mapping[str, _Queue]) -> None:
-        """Changes queues, and adds those that are new, which have greater numbers than all others."""
-        for name, queue in queues.items():
-            row = self._rows.get(name)
+    def update(self, queues: Mapping[str, tuple[int, _Way]]) -> None:
+        """Changes queues, and adds those that are new, which have greater numbers than all others; with number and way."""
+        rows, newest, ends = self._rows, self._newest, self._ends
+        for name, (number, way) in queues.items():
+            row = rows.get(name)
             if row is None:
-                self._numbers.append(queue.number)
-                self._newest.append(queue.newest)
-                self._ends.append(queue.end)
+                self._numbers.append(number)
+                newest.append(way[0])
+                ends.append(way[1] + 1)
                 self._names.append(name)
-                self._rows[name] = len(self._rows)
+                rows[name] = len(rows)
             else:
-                self._newest[row] = queue.newest
-                self._ends[row] = queue.end
+                newest[row] = way[0]
+                ends[row] = way[1] + 1
 
     def part(self, number: int, count_max: int) -> list[tuple[str, _Queue]]:
         """The first queues from a number on."""
@@ -128,22 +136,21 @@ class _Staged:
     """What one call of `apply` writes.
 
     Attributes:
-        queues: that it changes, as they are then.
-        entries: by number.
-        names: of their queues, by number of the entry.
+        queues: that it changes, by name, as they are then: number and way.
+        entries: encoded, from the number `first` on.
+        names: number of the entry, number and name of its queue, where the entry's file may lack the name.
         next_number: of the next new queue.
         new_count: of new queues.
-        read: entries that it needed and that were not among those used lately, by number.
         told: units that are remarkable, by what is said of them.
     """
 
-    def __init__(self, next_number: int) -> None:
-        self.queues: dict[str, _Queue] = {}
-        self.entries: dict[int, LightEntry] = {}
-        self.names: dict[int, str] = {}
+    def __init__(self, first: int, next_number: int) -> None:
+        self.first = first
+        self.queues: dict[str, tuple[int, _Way]] = {}
+        self.entries: list[bytes] = []
+        self.names: list[tuple[int, int, str]] = []
         self.next_number = next_number
         self.new_count = 0
-        self.read: dict[int, LightEntry] = {}
         self.told: dict[str, list[LightUnit]] = {}
 
     def tell(self, why: str, unit: LightUnit) -> None:
@@ -181,10 +188,10 @@ class LightQueues:
         self._directory = directory
         self._file_entry_count = file_entry_count
         self._count_max = count_max
-        # Of the thread that writes: newest entries, and what they point to. Those that were used lately, and those before them.
-        self._cache: dict[int, LightEntry] = {}
-        self._older: dict[int, LightEntry] = {}
-        self._blocks: dict[int, bytes] = {}  # likewise, as they lie in the files; by the number of their first entry
+        # Of the thread that writes: numbers and ways of the queues that were written lately, and of those before them.
+        self._hot: dict[str, tuple[int, _Way]] = {}
+        self._older: dict[str, tuple[int, _Way]] = {}
+        self._blocks: dict[int, bytes] = {}  # entries as they lie in the files; by the number of their first one
         self._queues = _Queues()
         self._next_number = 0
         self._begin = self._end = 0
@@ -251,14 +258,13 @@ class LightQueues:
         Raises:
             StoreCorruptedError: an entry that leads to older ones is damaged.
         """
-        staged = _Staged(self._next_number)
+        staged = _Staged(self._end, self._next_number)
         for unit in units:
             self._stage(unit, staged)
         self._write_entries(staged)
-        self._cache.update(staged.read)
-        self._cache.update(staged.entries)
-        if len(self._cache) > CACHED_ENTRY_COUNT // 2:
-            self._older, self._cache = self._cache, {}
+        self._hot.update(staged.queues)
+        if len(self._hot) > HOT_QUEUE_COUNT // 2:
+            self._older, self._hot = self._hot, {}
         self._end += len(staged.entries)
         self._next_number = staged.next_number
         self._queues.update(staged.queues)
@@ -273,46 +279,72 @@ class LightQueues:
                 first.queue[:TOPIC_NAME_SHOWN],
             )
 
-    def _stage(self, unit: LightUnit, staged: "_Staged") -> None:
-        queue = staged.queues.get(unit.queue) or self._queues.get(unit.queue)
-        if queue is None and len(self._queues) + staged.new_count >= self._count_max:
-            staged.tell("are in more light queues than REPUT_CONSUMEQUEUE_LIGHT_QUEUE_COUNT_MAX allows", unit)
-            return
-        newest = self._known_entry(queue.newest, staged) if queue is not None else None
-        placement = self._placement(unit, queue, staged)
-        if placement is Placement.TAKEN:
-            # Of a record that is known it is no news: a follower may hear of the end of the log twice.
-            if unit.commit_log_offset > self._newest_record(staged):
-                staged.tell("state a position that is taken and are left out", unit)
-            return
-        if placement is Placement.DAMAGED:
-            staged.tell("state a position for which the log has no room and are left out", unit)
-            return
-        number = self._end + len(staged.entries)
+    def _stage(self, unit: LightUnit, staged: _Staged) -> None:
+        name, position, commit_log_offset, size_bytes, tags_code = unit
+        queue = staged.queues.get(name) or self._hot.get(name) or self._older.get(name) or self._cold(name)
+        is_anew = False
+        if queue is None or position != queue[1][1] + 1:
+            if queue is None and len(self._queues) + staged.new_count >= self._count_max:
+                staged.tell("are in more light queues than REPUT_CONSUMEQUEUE_LIGHT_QUEUE_COUNT_MAX allows", unit)
+                return
+            placement = self._placement(unit, queue, staged)
+            if placement is Placement.TAKEN:
+                # Of a record that is known it is no news: a follower may hear of the end of the log twice.
+                if commit_log_offset > self._newest_record(staged):
+                    staged.tell("state a position that is taken and are left out", unit)
+                return
+            if placement is Placement.DAMAGED:
+                staged.tell("state a position for which the log has no room and are left out", unit)
+                return
+            is_anew = placement is Placement.ANEW
+            if is_anew:
+                staged.tell("begin a queue anew, as if a broker had removed its files", unit)
+        entry_number = staged.first + len(staged.entries)
+        rest: _Way
         if queue is None:
-            queue = _Queue(staged.next_number, -1, 0)
+            number, previous, rest = staged.next_number, -1, (entry_number,)
             staged.next_number += 1
             staged.new_count += 1
-        staged.queues[unit.queue] = queue
-        previous, jump = -1, number
-        if placement is Placement.ANEW:
-            staged.tell("begin a queue anew, as if a broker had removed its files", unit)
-        elif newest is not None:
-            previous, jump = queue.newest, self._jump_over(queue.newest, newest, staged)
-        staged.entries[number] = LightEntry(*unit[2:], unit.queue_offset, previous, jump, queue.number)
-        staged.names[number] = unit.queue
-        queue.newest, queue.end = number, unit.queue_offset + 1
+        elif is_anew:
+            number, previous, rest = queue[0], -1, (entry_number,)
+        else:
+            number, way = queue
+            previous, rest = way[0], self._way_of_next(way, staged)
+        staged.queues[name] = (number, (entry_number, position, *rest))
+        staged.entries.append(
+            encode_light_entry((commit_log_offset, size_bytes, tags_code, position, previous, rest[0], number))
+        )
+        if previous < self._first_of(entry_number):  # a queue that has an older entry in the file has its name there
+            staged.names.append((entry_number, number, name))
 
-    def _newest_record(self, staged: "_Staged") -> int:
+    def _cold(self, name: str) -> tuple[int, _Way] | None:
+        """Number and way of a queue that was not written lately; None for one that there is not."""
+        queue = self._queues.get(name)
+        if queue is None:
+            return None
+        newest = self._entry_of_block(queue.newest)
+        assert newest is not None, "a queue whose newest entry was removed is removed with it"
+        return queue.number, (queue.newest, newest.queue_offset, newest.jump)
+
+    def _way_of_next(self, way: _Way, staged: _Staged) -> _Way:
+        """Where the entry behind the newest one jumps to, so that any way back is short, and the way from there."""
+        while len(way) < 7 and way[-1] != way[-3]:
+            entry = self._known_entry(way[-1], staged)
+            # Retention may have removed it: then the way ends before it.
+            way = (*way[:-1], way[-3]) if entry is None else (*way[:-1], way[-1], entry.queue_offset, entry.jump)
+        if len(way) > 5 and way[1] - way[3] == way[3] - way[5]:
+            return way[4:]
+        return way[: 2 * WAY_ENTRY_COUNT_MAX - 1]
+
+    def _newest_record(self, staged: _Staged) -> int:
         """Offset of the newest record that has a unit (bytes); -1 without one."""
-        newest = self._known_entry(self._end + len(staged.entries) - 1, staged)
+        newest = self._known_entry(staged.first + len(staged.entries) - 1, staged)
         return -1 if newest is None else newest.commit_log_offset
 
-    def _known_entry(self, number: int, staged: "_Staged") -> LightEntry | None:
-        found = staged.entries.get(number) or self._cache.get(number) or staged.read.get(number)
-        if found is None and (found := self._older.get(number) or self._entry_of_block(number)) is not None:
-            staged.read[number] = found
-        return found
+    def _known_entry(self, number: int, staged: _Staged) -> LightEntry | None:
+        if number >= staged.first:
+            return decode_light_entry(staged.entries[number - staged.first])
+        return self._entry_of_block(number)
 
     def _entry_of_block(self, number: int) -> LightEntry | None:
         """`entry`, for the thread that writes."""
@@ -332,30 +364,19 @@ class LightQueues:
             self._blocks[first] = block
         return self._sound(number, block[at : at + ENTRY_SIZE_BYTES]) or self.entry(number)
 
-    def _placement(self, unit: LightUnit, queue: _Queue | None, staged: "_Staged") -> Placement:
-        if queue is not None and unit.queue_offset == queue.end:
-            return Placement.NEXT
+    def _placement(self, unit: LightUnit, queue: tuple[int, _Way] | None, staged: _Staged) -> Placement:
         if unit.queue_offset > light_position_max(unit.commit_log_offset):
             return Placement.DAMAGED  # the commit log does not go on behind it either
 
         def number_0() -> bytes:
             assert queue is not None
             find = partial(self._known_entry, staged=staged)
-            found = oldest_that(find, queue.newest, lambda entry: True)
+            found = oldest_that(find, queue[1][0], lambda entry: True)
             return b"" if found is None or found[1].queue_offset else encode_queue_unit(QueueUnit(*found[1][:3]))
 
         # A gap costs nothing here, so a queue that was forgotten may go on at any position that the log has had room for.
-        judge = QueuePlacement(1, None if queue is None else queue.end, number_0=number_0)
+        judge = QueuePlacement(1, None if queue is None else queue[1][1] + 1, number_0=number_0)
         return judge.judge(unit.queue_offset, encode_queue_unit(QueueUnit(*unit[2:])))
-
-    def _jump_over(self, number: int, entry: LightEntry, staged: "_Staged") -> int:
-        """Where the entry behind this one points to, so that any way back is short."""
-        jump = self._known_entry(entry.jump, staged)
-        far = self._known_entry(jump.jump, staged) if jump is not None else None
-        if jump is None or far is None:
-            return number
-        is_even = entry.queue_offset - jump.queue_offset == jump.queue_offset - far.queue_offset
-        return jump.jump if is_even else number
 
     def _write_entries(self, staged: "_Staged") -> None:
         """Writes entries, and before them the names of their queues that their file does not have."""
@@ -367,18 +388,12 @@ class LightQueues:
             stop = min(end, first + count)
             if begin == first:
                 names_size_bytes = 0
-            entries = [staged.entries[number] for number in range(begin, stop)]
-            # A queue that has an older entry in the file has its name there.
-            fresh = {
-                entry.queue_number: staged.names[number]
-                for number, entry in enumerate(entries, begin)
-                if entry.previous < first
-            }
+            fresh = {number: name for entry, number, name in staged.names if begin <= entry < stop}
             if fresh:
                 names = b"".join(encode_light_name(*name) for name in fresh.items())
                 self._open(self._path(_NAMES, first)).write(names_size_bytes, names)
                 names_size_bytes += len(names)
-            data = b"".join(map(encode_light_entry, entries))
+            data = b"".join(staged.entries[begin - staged.first : stop - staged.first])
             self._open(self._path(_UNITS, first)).write((begin - first) * ENTRY_SIZE_BYTES, data)
             begin = stop
         self._names_size_bytes = names_size_bytes  # not before all is written: a full disk, and the same units again
@@ -470,6 +485,7 @@ class LightQueues:
             self._begin += self._file_entry_count
         if hidden:
             self._queues = self._queues.from_entry(self._begin)
+            self._hot, self._older = {}, {}
         return hidden
 
     def remove_hidden(self, paths: Iterable[Path]) -> None:
@@ -531,7 +547,7 @@ class LightQueues:
         places = places[np.searchsorted(numbers_named, numbers)]
         columns = every[:, every.shape[1] - 1 - from_the_end]
         self._queues = _Queues.of([names[place] for place in places.tolist()], list(columns))
-        self._next_number, self._cache, self._older = max(named, default=-1) + 1, {}, {}
+        self._next_number, self._hot, self._older = max(named, default=-1) + 1, {}, {}
         self._blocks.clear()
 
     def _tail_crc(self, begin: int, end: int) -> int:

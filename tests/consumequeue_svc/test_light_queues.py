@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from consumequeue_svc import light_queues
 from consumequeue_svc.light_queues import LightQueues, oldest_that
 from store.derive.queue_placement import LightUnit
 from store.errors import DiskFullError, StoreCorruptedError
@@ -91,6 +92,37 @@ def test_a_position_far_back_is_found_in_few_steps(tmp_path: Path) -> None:
         assert found is not None
         assert found[1].queue_offset == position
         assert len(asked) <= 90, position  # 20,000 without the far pointers
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("how", ["at once", "one by one", "a start before each"])
+def test_pointers_far_back_are_the_same_however_many_entries_are_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, gaps: bool
+) -> None:
+    monkeypatch.setattr(light_queues, "HOT_QUEUE_COUNT", 4)  # of five queues
+    monkeypatch.setattr(light_queues, "WAY_ENTRY_COUNT_MAX", 4)
+    units = drawn(4, 200, gaps=gaps)
+    light = make(tmp_path, file_entry_count=1024)
+    for each in [units] if how == "at once" else [[one] for one in units]:
+        if how == "a start before each":
+            state = light.state()
+            light = make(tmp_path, file_entry_count=1024)
+            assert light.resume(state)
+        light.apply(each)
+
+    entries = [entry for number in range(len(units)) if (entry := light.entry(number)) is not None]
+    assert len(entries) == len(units)
+    newest: dict[str, int] = {}
+    for number, (entry, one) in enumerate(zip(entries, units, strict=True)):
+        previous = newest.get(one.queue, -1)
+        expected = previous if previous >= 0 else number
+        if previous >= 0:  # Myers: two jumps of one length are followed by one over both
+            before = entries[previous]
+            jump, far = entries[before.jump], entries[entries[before.jump].jump]
+            if before.queue_offset - jump.queue_offset == jump.queue_offset - far.queue_offset:
+                expected = jump.jump
+        assert (entry.previous, entry.jump) == (previous, expected)
+        newest[one.queue] = number
 
 
 def test_packed_units_are_those_of_a_queue_file_and_none_with_a_gap(tmp_path: Path) -> None:
@@ -245,6 +277,24 @@ def test_files_before_the_logs_first_record_go_and_their_queues_with_them(tmp_pa
     found = again.get("%LMQ%3")
     assert found is not None
     assert found.units.units(0, 9) == [(8, QueueUnit(9000, 100, 6))]
+
+
+def test_a_queue_that_expired_while_it_was_in_memory_is_a_new_one_with_its_name(tmp_path: Path) -> None:
+    light = make(tmp_path, file_entry_count=4)
+    light.apply([unit(record, f"%LMQ%{record}", 0) for record in range(10)])
+    light.remove_hidden(light.hide_expired(400, 9))
+
+    light.apply([unit(10, "%LMQ%3", 1), unit(11, "%LMQ%9", 1)])
+
+    again = make(tmp_path, file_entry_count=4)
+    assert again.resume(light.state())
+    for queues in (light, again):
+        found = queues.get("%LMQ%3")
+        assert found is not None
+        assert found.units.units(0, 9) == [(1, QueueUnit(1000, 100, 3))]
+        rows_of_page, number = queues.page("%LMQ%", 0, 6)
+        assert rows_of_page == [*((f"%LMQ%{each}", 1) for each in range(4, 9)), ("%LMQ%9", 2)]
+        assert queues.page("%LMQ%", number, 6)[0] == [("%LMQ%3", 2)]
 
 
 def test_nothing_is_left_of_what_is_applied_anew(tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ class LightEntry(NamedTuple):
     queue_number: int
 
 
-def encode_light_entry(entry: LightEntry) -> bytes:
-    """The 56 bytes of an entry."""
+def encode_light_entry(entry: tuple[int, int, int, int, int, int, int]) -> bytes:
+    """The 56 bytes of a LightEntry, or of its fields."""
     data = _FIELDS.pack(*entry)
     return data + _CRC.pack(zlib.crc32(data))
 
