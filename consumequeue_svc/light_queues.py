@@ -536,7 +536,7 @@ class LightQueues:
             numbers, from_the_end = np.unique(entries["queue"][::-1], return_index=True)
             places = count - 1 - from_the_end
             rows.append(np.stack([numbers, first + places, entries["queue_offset"][places] + 1]))
-            nameless = np.setdiff1d(numbers, np.array(named[before:]))
+            nameless = numbers[~np.isin(numbers, np.array(named[before:]))]
             if len(nameless):
                 raise self._damaged(self._path(_NAMES, first), 0, f"it has no name of queue {nameless[0]}")
             if self._end < first + self._file_entry_count:

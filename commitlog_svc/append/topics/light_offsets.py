@@ -157,9 +157,8 @@ class LightOffsets:
         self._rows_in_journal += len(fresh)
         self.floor = max(self.floor, floor)
         every = np.concatenate([*map(_rows_of, self._tables), fresh])
-        every = every[
-            np.lexsort((every[:, 1], every[:, 0], every[:, 0] % TABLE_COUNT))
-        ]  # stable: the latest of a key is last
+        # Table by table, as the first byte of a key says; stable, so the latest row of a key is its last one.
+        every = every[np.lexsort((every[:, 1], every[:, 0].astype(_NUMBERS).byteswap().view(np.uint64)))]
         is_latest = np.ones(len(every), np.bool_)
         is_latest[:-1] = (every[1:, :2] != every[:-1, :2]).any(axis=1)
         every = every[is_latest]

@@ -65,10 +65,12 @@ def encode_light_name(queue_number: int, name: str) -> bytes:
 def decode_light_names(data: bytes) -> Iterator[tuple[int, str]]:
     """The numbers and names of queues; ends at the first that is not whole."""
     at, unpack, head_size = 0, _NAME_HEAD.unpack_from, _NAME_HEAD.size
+    text = data.decode("latin-1")  # a part of it is made in half the time that to decode a name takes
     while at + head_size <= len(data):
         queue_number, size = unpack(data, at)
         begin = at + head_size
         at = begin + size
         if at > len(data):
             return
-        yield queue_number, data[begin:at].decode("utf-8", "surrogateescape")
+        name = text[begin:at]
+        yield queue_number, name if name.isascii() else data[begin:at].decode("utf-8", "surrogateescape")
