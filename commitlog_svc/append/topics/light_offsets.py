@@ -21,6 +21,7 @@ import struct
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -43,6 +44,8 @@ TABLE_COUNT = 256  # a table that grows is copied while appends wait: so a small
 _SLOT_COUNT_MIN = 8
 _WORD_COUNT = 4  # of a slot: a row
 _NUMBERS = "<i8"
+# Keys of queues that were written lately: an append needs one twice, and takes 0.6 us to make it. 300 bytes each.
+KEPT_KEY_COUNT = 1 << 14
 # A journal with fewer rows is not written anew, however few of them count.
 _OLD_ROW_COUNT_MIN = 1 << 15
 
@@ -189,7 +192,7 @@ class LightOffsets:
             if self._counts[number] * _WORD_COUNT * 3 > len(table) * 2:
                 self._tables[number] = _table_of(_rows_of(table), self._counts[number])
                 table, at = self._find(key)
-        table[at], table[at + 1] = _KEY.unpack(key)
+            table[at], table[at + 1] = _KEY.unpack(key)
         table[at + 2], table[at + 3] = next_offset, commit_log_offset
         self._changed[key] = (next_offset, commit_log_offset)
 
@@ -199,7 +202,9 @@ class LightOffsets:
         table = self._tables[key[0]]
         mask = len(table) - _WORD_COUNT
         at = (high >> 8) * _WORD_COUNT & mask
-        while not (table[at] == high and table[at + 1] == low) and (table[at] or table[at + 1]):
+        while (found := table[at]) != high or table[at + 1] != low:
+            if not (found or table[at + 1]):
+                break
             at = at + _WORD_COUNT & mask
         return table, at
 
@@ -234,6 +239,7 @@ def _table_of(rows: "Int64s", count: int) -> "array[int]":
     return array("q", table.tobytes())
 
 
+@lru_cache(maxsize=KEPT_KEY_COUNT)
 def _key_of(queue: str) -> bytes:
     return blake2b(queue.encode("utf-8", "surrogatepass"), digest_size=ROW.size - _PLACE.size).digest()
 
