@@ -164,6 +164,11 @@ class TopicView:
         """After how many minutes without a message the lite topics of a topic are forgotten, as last seen; 0: never."""
         return self._table.lite_minutes.get(topic, 0)
 
+    @property
+    def has_lite_expiration(self) -> bool:
+        """Whether lite topics of some topic are forgotten."""
+        return bool(self._table.lite_minutes)
+
     def make_retry_topics(self, consumer_groups: Iterable[str], *, wait: bool) -> None:
         """Have the topics of what members of these groups send back, with one queue each, where there are none.
 

@@ -372,7 +372,7 @@ class LiteTopics:
         life = self._life
         seconds = store_time_millis // 1000
         life.news.arrived(queues)
-        for queue in queues:
+        for queue in queues if life.topics.has_lite_expiration else ():
             lite = split_lite_queue(queue)
             if lite is not None and life.topics.lite_expiration_minutes(lite[0]) > 0:
                 self._newest[queue] = seconds

@@ -168,7 +168,11 @@ class RecentUnits:
     def _add_light(self, added: Sequence[LightUnit]) -> None:
         with self._lock:
             for unit in added:
-                units = self._light.setdefault(unit.queue, [])
+                units = self._light.get(unit.queue)
+                if units is None:
+                    units = self._light[unit.queue] = []
+                else:
+                    self._light.move_to_end(unit.queue)
                 if units and unit.queue_offset <= units[-1].queue_offset:
                     continue
                 if units and unit.queue_offset != units[-1].queue_offset + 1:
@@ -177,7 +181,6 @@ class RecentUnits:
                     self._drop_light(units, len(units) // 2)
                 units.append(unit)
                 self._light_count += 1
-                self._light.move_to_end(unit.queue)
                 while self._light_count > self._light_unit_count_max and len(self._light) > 1:
                     _, oldest = self._light.popitem(last=False)
                     self._drop_light(oldest, len(oldest))
