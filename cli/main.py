@@ -53,6 +53,8 @@ VERBS = {
     "followers": ("cli.status", "followers"),
     "config": ("cli.status", "config"),
     "fsck": ("cli.fsck", "fsck"),
+    "backup": ("cli.backup.commands", "backup"),
+    "restore": ("cli.backup.commands", "restore"),
     "hand-back": ("cli.hand_back", "hand_back"),
     "drained": ("cli.moving", "drained"),
     "copy-settings": ("cli.moving", "copy_settings"),

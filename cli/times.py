@@ -2,6 +2,7 @@
 
 import datetime
 import re
+import time
 import zoneinfo
 from contextvars import ContextVar
 
@@ -17,6 +18,7 @@ _OFFSET = re.compile(r"([+-])(\d\d):?(\d\d)?")
 _zone: ContextVar[datetime.tzinfo | None] = ContextVar("reput_zone", default=None)
 _RELATIVE = re.compile(r"-((?:\d+(?:ms|[smhdw]))+)")
 _SPAN = re.compile(r"(?:\d{1,9}(?:ms|[smhdw]))+")
+_COMMIT_LOG_OFFSET = re.compile(r"[0-9]{1,19}")
 _PART = re.compile(r"(\d+)(ms|[smhdw])")
 HINT = (
     "Write epoch milliseconds, ISO-8601 (2026-01-31T12:00:00Z; without a zone: local time), now, "
@@ -76,6 +78,13 @@ def parse_limit(text: str | None, now_millis: int, *, is_end: bool) -> int | Non
     if not TIMESTAMP_MILLIS_MIN <= millis <= TIMESTAMP_MILLIS_MAX:
         usage_error(f"{text!r} lies outside the years 1 to 9999", HINT)
     return millis
+
+
+def parse_place(text: str | None, *, is_end: bool) -> tuple[int | None, int | None]:
+    """A commit-log offset in bytes (a plain number), or a time in epoch milliseconds (everything else)."""
+    if text is not None and _COMMIT_LOG_OFFSET.fullmatch(text):
+        return int(text), None
+    return None, parse_limit(text, time.time_ns() // 1_000_000, is_end=is_end)
 
 
 def millis_of(moment: datetime.datetime) -> int:

@@ -5,9 +5,10 @@ wins. They have no rename. `put_file` relies on this. If the store is a file sys
 goal and renames.
 """
 
+import errno
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -117,6 +118,24 @@ class ObjectRoot:
         with self._told(f"read {name}"), fs.open_input_stream(f"{path}/{name}") as stream, file.open("wb") as target:
             while piece := stream.read(PIECE_BYTES):
                 target.write(piece)
+
+    def parts(self, name: str) -> Iterator[bytes]:
+        """The bytes of an object, in parts of PIECE_BYTES. FileNotFoundError if it does not exist."""
+        fs, path = self._connect()
+        with self._told(f"read {name}"):
+            try:
+                stream = fs.open_input_stream(f"{path}/{name}")
+            except FileNotFoundError:
+                stream = None
+        if stream is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self}/{name}")
+        with stream:
+            while True:
+                with self._told(f"read {name}"):
+                    part = bytes(stream.read(PIECE_BYTES))
+                if not part:
+                    return
+                yield part
 
     def put_bytes(self, name: str, data: bytes | memoryview) -> None:
         """Writes an object, whole or not at all; an existing one is replaced."""

@@ -16,7 +16,6 @@ shipped or a record was damaged before, 2 usage, not a store or another log's pl
 
 import enum
 import pathlib
-import re
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,7 +100,6 @@ From = Annotated[
     str | None, typer.Option("--from", help="Begin: a commit-log offset, or a time as ISO-8601, now or -2h.")
 ]
 To = Annotated[str | None, typer.Option("--to", help="End: an offset (exclusive) or a time.")]
-_OFFSET = re.compile(r"[0-9]{1,19}")
 
 
 def restore(
@@ -116,13 +114,14 @@ def restore(
 ) -> int:
     """Make a store from an archive: the log byte for byte, queues and indexes rebuilt. Only whole log files are restored."""
     from cli.pipeline.rebuild import layout_of_settings
+    from cli.times import parse_place
     from pipeline.archive import restore as job
     from pipeline.object_files import open_root
     from pipeline.object_root import ObjectRoot
     from store.archive.manifest import check_archive
 
-    from_offset, from_millis = _place(begin, is_end=False)
-    to_offset, to_millis = _place(end, is_end=True)
+    from_offset, from_millis = parse_place(begin, is_end=False)
+    to_offset, to_millis = parse_place(end, is_end=True)
 
     def check() -> None:
         check_archive(*open_root(archive, "archive"))
@@ -147,15 +146,6 @@ def restore(
     )
     print(report.to_json())
     return Exit.FOUND
-
-
-def _place(text: str | None, *, is_end: bool) -> tuple[int | None, int | None]:
-    """A commit-log offset in bytes (a plain number), or a time in milliseconds (everything else)."""
-    from cli.times import parse_limit
-
-    if text is not None and _OFFSET.fullmatch(text):
-        return int(text), None
-    return None, parse_limit(text, time.time_ns() // 1_000_000, is_end=is_end)
 
 
 class Mode(enum.StrEnum):

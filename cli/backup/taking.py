@@ -1,0 +1,380 @@
+"""Takes a backup of a store that may be served meanwhile, and checks the backups of a place.
+
+What a backup holds, in the order in which it is read:
+
+- `config/` and, of `reput/commitlog/`, the snapshot, the positions of light queues and the epochs. So none of these says more
+  than the log does. They have what the log has forgotten: positions of queues whose messages expired.
+- The log up to the mark of its owner: on the disk, on its replicas, and never in the middle of an atomic request
+  (`pipeline/scan/log_files.py`). Only what no earlier backup has is read and copied.
+- `config/topics.json`: it has a topic before the log has its first message, so it is read last.
+
+The owner is not asked and not disturbed. The place gets pieces and files first, then the manifest that names them.
+"""
+
+import hashlib
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from cli.backup.manifest import (
+    BACKUPS_FOLDER,
+    FILES_FOLDER,
+    KEPT_FOLDERS,
+    LOG_FOLDER,
+    Backup,
+    KeptFile,
+    LogPiece,
+    encode_backup,
+)
+from cli.backup.places import TEMPORARY_SUFFIX, DirectoryPlace, Place, alone, read_backups
+from commitlog_svc.append.topics.light_offsets import NAME as LIGHT_POSITIONS_NAME
+from commitlog_svc.recovery.safe_point import SNAPSHOT_NAME
+from commitlog_svc.replication.epochs import EPOCHS_NAME
+from pipeline.job import JobReport
+from pipeline.object_root import ObjectRoot
+from pipeline.scan.log_files import EMPTY_HEAD, LogFile, LogFileGoneError, ReadableLog, readable_log, safe_offset
+from store.errors import UnsupportedStoreError
+from store.files.file_system import FileSystem, RealFileSystem
+from store.files.json_state import NoRegularFileError, read_bytes
+from store.files.mapped_files import MappedFile
+from store.format.paths import topics_file
+from store.walk.checks import FullCheck
+from store.walk.cursor import OneFile, RecordCursor
+from store.walk.record_runs import RunCheck
+
+# Of one place; the oldest are removed.
+KEEP_COUNT = 30
+# The snapshot may be replaced while the files beside it are read; after so many attempts a restore does without.
+SNAPSHOT_READ_COUNT_MAX = 3
+_LEFT_OUT_SUFFIXES = (".tmp", ".bak")
+HASH_BYTES = 4 << 20
+OnProgress = Callable[[int, int], None]
+
+
+def take_backup(
+    store: Path,
+    place: DirectoryPlace | ObjectRoot,
+    broker_name: str,
+    *,
+    keep: int = KEEP_COUNT,
+    fs: FileSystem | None = None,
+    clock: Callable[[], float] = time.time,
+    on_progress: OnProgress = lambda done, total: None,
+) -> JobReport:
+    """Takes a backup; returns counts, notes, and a finding for each damage.
+
+    Args:
+        store: the store root; it is only read, and services may write to it meanwhile.
+        place: where the backups of this shard are kept.
+        broker_name: the shard.
+        keep: of the backups there so many stay, the newest; at least 1.
+        fs: the disk port of the store.
+        clock: seconds since 1970.
+        on_progress: called with the bytes of log that were copied, and that are to be copied.
+
+    Raises:
+        UnsupportedStoreError: it is no store of Reput's, it is empty, or the place has backups of another log.
+        StoreLockedError: another process makes a backup there.
+        DiskFullError, FlushFailedError, ServiceUnavailableError, ...: the place took no more; its backups are as they were.
+    """
+    with alone(place, clock) as refuse_other_run:
+        return _Taking(store, place, broker_name, fs or RealFileSystem(), refuse_other_run, on_progress).run(
+            keep, clock
+        )
+
+
+class _Taking:
+    def __init__(
+        self,
+        store: Path,
+        place: DirectoryPlace | ObjectRoot,
+        broker_name: str,
+        fs: FileSystem,
+        refuse_other_run: Callable[[], None],
+        on_progress: OnProgress,
+    ) -> None:
+        self._store = store
+        self._place = place
+        self._broker_name = broker_name
+        self._fs = fs
+        self._refuse_other_run = refuse_other_run
+        self._on_progress = on_progress
+        self._present: dict[str, int] = {}
+        self._report = JobReport.begin("backup")
+        self._copied_bytes = 0
+
+    def run(self, keep: int, clock: Callable[[], float]) -> JobReport:
+        report = self._report
+        backups, damages = read_backups(self._place)
+        report.findings += [{"kind": "backup_damaged", "what": damage.message} for damage in damages]
+        self._present = self._place.sizes()
+        contents = _read_beside(self._fs, self._store)
+        log = self._log()
+        topics = read_bytes(self._fs, Path(topics_file(str(self._store))))
+        if topics is not None:
+            contents[topics_file("")] = topics
+        base = backups[-1] if backups else None
+        if base is not None:
+            self._refuse_other_log(base, log)
+        pieces = self._pieces(log, base)
+        files = tuple(self._keep_file(path, content) for path, content in sorted(contents.items()))
+        self._refuse_other_run()
+        backup = Backup(self._broker_name, int(clock() * 1000), pieces, files)
+        self._place.put_bytes(backup.name, encode_backup(backup))
+        lost = self._lost(backup)
+        if lost:
+            self._place.delete(backup.name)
+            raise UnsupportedStoreError(
+                f"{lost[0]} was removed from {self._place} while the backup was made: run it again, and let no other "
+                "program remove anything there",
+                directory=str(self._place),
+            )
+        if not damages:  # else what it names is not known
+            self._remove_old([*(each for each in backups if each.name != backup.name), backup], keep)
+        report.counts |= {
+            "begin_offset": backup.begin_offset,
+            "end_offset": backup.end_offset,
+            "log_bytes": backup.end_offset - backup.begin_offset,
+            "copied_bytes": self._copied_bytes,
+            "file_count": len(files),
+        }
+        report.outputs["backup"] = f"{self._place}/{backup.name}"
+        return report.end()
+
+    # -- what is read
+
+    def _log(self) -> ReadableLog:
+        log = readable_log(self._fs, self._store)
+        mark = log.mark if log.is_live else safe_offset(self._fs, self._store)
+        if mark is None:
+            raise UnsupportedStoreError(
+                f"{self._store} is held by a RocketMQ broker, or was never served by Reput, so nothing says how much of its "
+                "log is on the disk: start `reput serve --store` on it, or copy the log with `reput serve --mirror`",
+                directory=self._store,
+            )
+        files = [file for file in log.files if file.first_offset < mark]
+        if not files:
+            raise UnsupportedStoreError(f"the log of {self._store} is empty: nothing to back up", directory=self._store)
+        end = min(mark, files[-1].last_offset)
+        if not log.is_live and self._goes_on(log.files, end):
+            what = (
+                f"records behind commit-log offset {end} are not in this backup: the last stop was not clean, or a broker "
+                "wrote them; start `reput serve` on the store, and back it up again"
+            )
+            self._report.findings.append({"kind": "log_not_whole", "commit_log_offset": end, "what": what})
+        self._report.notes += log.notes()
+        return ReadableLog(files, end, mark, log.is_live, log.held)
+
+    def _goes_on(self, files: Iterable[LogFile], end: int) -> bool:
+        for file in files:
+            if file.first_offset <= end < file.last_offset:
+                opened = file.open(self._fs)
+                try:
+                    return opened.read(end, len(EMPTY_HEAD)).strip(b"\0") != b""
+                finally:
+                    opened.close()
+        return False
+
+    def _refuse_other_log(self, base: Backup, log: ReadableLog) -> None:
+        """UnsupportedStoreError unless the last piece of the newest backup stands in this log, where the log still has it."""
+        last = base.pieces[-1]
+        why = ""
+        if log.end_offset < last.end:
+            why = f"the newest one ends at commit-log offset {last.end}, and this log at {log.end_offset}"
+        elif last.begin >= log.files[0].first_offset:
+            file = next((file for file in log.files if file.first_offset == last.file_offset), None)
+            try:
+                found = _sha_of_file(file, last.begin, last.end) if file is not None else ""
+            except FileNotFoundError:  # retention has removed it since
+                return
+            if found != last.sha256:
+                why = f"the bytes {last.begin} to {last.end} differ"
+        if why:
+            raise UnsupportedStoreError(
+                f"{self._place} has backups of another log under the name {self._broker_name!r}: {why}. A store that was "
+                "restored to an earlier moment is another log, too. Name another place, or the shard with --broker-name",
+                directory=str(self._place),
+                brokerName=self._broker_name,
+            )
+
+    def _pieces(self, log: ReadableLog, base: Backup | None) -> tuple[LogPiece, ...]:
+        """The pieces of the log; those that the place lacks are copied."""
+        known = [piece for piece in base.pieces if self._present.get(piece.name) == piece.size_bytes] if base else []
+        first = log.files[0].first_offset
+        if base is not None and base.end_offset < first:
+            self._report.notes.append(
+                f"the log from {base.end_offset} to {first} is in no backup: back up more often than retention removes files"
+            )
+        missing = [(file, list(_missing(file, log.end_offset, known))) for file in log.files]
+        total = sum(end - begin for _, ranges in missing for begin, end in ranges)
+        pieces: list[LogPiece] = []
+        self._on_progress(0, total)
+        for file, ranges in missing:
+            own = [piece for piece in known if piece.file_offset == file.first_offset]
+            try:
+                own += [self._copy(file, begin, end, total) for begin, end in ranges]
+            except LogFileGoneError:
+                self._report.notes.append(
+                    f"retention removed {file.path} while the backup was made: it begins behind it"
+                )
+                pieces = []  # and all before it
+                continue
+            pieces += sorted(own, key=lambda piece: piece.begin)
+        if not pieces:
+            raise LogFileGoneError(f"retention has removed all files of {self._store}: run the backup again")
+        return tuple(pieces)
+
+    def _copy(self, file: LogFile, begin: int, end: int, total: int) -> LogPiece:
+        opened = file.open(self._fs)
+        try:
+            cursor = RecordCursor(OneFile(opened), begin, RunCheck(FullCheck(None)), end_offset=end)
+            for _ in cursor:
+                pass
+            if cursor.offset < end:
+                what = (
+                    f"{cursor.damage.message} It is backed up as it is: repair it (`reput fsck`), and back it up again"
+                )
+                self._report.findings.append({"kind": "log_damaged", "commit_log_offset": cursor.offset, "what": what})
+            data = mapped(opened, begin, end)
+            piece = LogPiece(file.first_offset, file.last_offset - file.first_offset, begin, end, _sha_of(data))
+            self._refuse_other_run()
+            self._place.put_bytes(piece.name, data)
+        finally:
+            opened.close()
+        self._copied_bytes += piece.size_bytes
+        self._present[piece.name] = piece.size_bytes
+        self._on_progress(self._copied_bytes, total)
+        return piece
+
+    def _keep_file(self, path: str, content: bytes) -> KeptFile:
+        file = KeptFile(path, len(content), hashlib.sha256(content).hexdigest())
+        if self._present.get(file.name) != file.size_bytes:
+            self._place.put_bytes(file.name, content)
+            self._present[file.name] = file.size_bytes
+        return file
+
+    # -- what is removed
+
+    def _lost(self, backup: Backup) -> list[str]:
+        present = self._place.sizes()
+        return [name for name, size_bytes in backup.sizes.items() if present.get(name) != size_bytes]
+
+    def _remove_old(self, backups: list[Backup], keep: int) -> None:
+        """Removes all but the newest backups, then what none of these needs, also what killed runs left."""
+        backups.sort(key=lambda backup: backup.name)
+        kept, old = backups[-keep:], backups[:-keep]
+        for backup in old:
+            self._refuse_other_run()
+            self._place.delete(backup.name)
+        named = {name for backup in kept for name in backup.sizes} | {backup.name for backup in kept}
+        for name in self._place.sizes():
+            is_ours = name.startswith((f"{LOG_FOLDER}/", f"{FILES_FOLDER}/"))
+            is_left = name.startswith(f"{BACKUPS_FOLDER}/") and name.endswith(TEMPORARY_SUFFIX)
+            if name not in named and (is_ours or is_left):
+                self._refuse_other_run()
+                self._place.delete(name)
+        self._report.counts |= {"backup_count": len(kept), "removed_backup_count": len(old)}
+
+
+def _missing(file: LogFile, log_end_offset: int, known: Iterable[LogPiece]) -> Iterator[tuple[int, int]]:
+    """The ranges of a log file that no known piece has."""
+    at = file.first_offset
+    for piece in sorted(
+        (piece for piece in known if piece.file_offset == file.first_offset), key=lambda each: each.begin
+    ):
+        if at < piece.begin:
+            yield at, piece.begin
+        at = piece.end
+    end = min(file.last_offset, log_end_offset)
+    if at < end:
+        yield at, end
+
+
+def _read_beside(fs: FileSystem, root: Path) -> dict[str, bytes]:
+    """The files beside the log by their paths below the root; see the top of this file."""
+    contents: dict[str, bytes] = {}
+    snapshot = root / KEPT_FOLDERS[1] / SNAPSHOT_NAME
+    for _ in range(SNAPSHOT_READ_COUNT_MAX):
+        contents = dict(_contents(fs, root))
+        if contents.get(f"{KEPT_FOLDERS[1]}/{SNAPSHOT_NAME}") == read_bytes(fs, snapshot):
+            break
+    return contents
+
+
+def _contents(fs: FileSystem, root: Path) -> Iterator[tuple[str, bytes]]:
+    for folder in KEPT_FOLDERS:
+        names = fs.listdir(root / folder) if fs.is_dir(root / folder) else []
+        # The snapshot first: what it names is then there, unless a later one names something else.
+        for name in sorted(names, key=lambda name: (name != SNAPSHOT_NAME, name)):
+            if folder == KEPT_FOLDERS[1] and not _is_state_of_log(name):
+                continue
+            if name.endswith(_LEFT_OUT_SUFFIXES) or not fs.is_file(root / folder / name):
+                continue
+            try:
+                content = read_bytes(fs, root / folder / name)
+            except NoRegularFileError:  # replaced since
+                continue
+            if content is not None:
+                yield f"{folder}/{name}", content
+
+
+def _is_state_of_log(name: str) -> bool:
+    return name in (SNAPSHOT_NAME, EPOCHS_NAME) or name.startswith(LIGHT_POSITIONS_NAME)
+
+
+def mapped(file: MappedFile, begin: int, end: int) -> memoryview:
+    """The bytes `[begin, end)` of the log as a map of their file; they stay readable when the file is removed."""
+    whole = memoryview(mmap.mmap(file.fd, 0, access=mmap.ACCESS_READ))
+    return whole[begin - file.first_offset : end - file.first_offset]
+
+
+def _sha_of(data: memoryview) -> str:
+    digest = hashlib.sha256()
+    for at in range(0, len(data), HASH_BYTES):
+        digest.update(data[at : at + HASH_BYTES])
+    return digest.hexdigest()
+
+
+def _sha_of_file(file: LogFile, begin: int, end: int) -> str:
+    with open(file.path, "rb") as source:
+        digest, left = hashlib.sha256(), end - begin
+        source.seek(begin - file.first_offset, os.SEEK_SET)
+        while left > 0 and (part := source.read(min(left, HASH_BYTES))):
+            digest.update(part)
+            left -= len(part)
+    return digest.hexdigest()
+
+
+def verify_backups(place: Place, *, on_progress: OnProgress = lambda done, total: None) -> JobReport:
+    """Reads every object that a backup of a place names and compares its SHA-256; a finding for each that differs."""
+    report = JobReport.begin("backup-verify")
+    backups, damages = read_backups(place)
+    report.findings += [{"kind": "backup_damaged", "what": damage.message} for damage in damages]
+    items: Mapping[str, LogPiece | KeptFile] = {item.name: item for backup in backups for item in backup.items}
+    total = sum(item.size_bytes for item in items.values())
+    done = 0
+    for name, item in sorted(items.items()):
+        why = _fault(place, item)
+        if why:
+            in_ = [backup.name for backup in backups if name in backup.sizes]
+            what = f"{name} {why}: remove these backups, or bring the object back, and back up again"
+            report.findings.append({"kind": "object_damaged", "object": name, "backups": in_, "what": what})
+        done += item.size_bytes
+        on_progress(done, total)
+    report.counts |= {"backup_count": len(backups), "object_count": len(items), "read_bytes": total}
+    return report.end()
+
+
+def _fault(place: Place, item: LogPiece | KeptFile) -> str:
+    digest, size_bytes = hashlib.sha256(), 0
+    try:
+        for part in place.parts(item.name):
+            digest.update(part)
+            size_bytes += len(part)
+    except FileNotFoundError:
+        return "is missing"
+    if size_bytes != item.size_bytes:
+        return f"has {size_bytes} bytes, not {item.size_bytes}"
+    return "" if digest.hexdigest() == item.sha256 else "has another SHA-256 than the manifest says"
