@@ -228,19 +228,20 @@ def read_message(of_type: Any, content: bytes) -> Any:
 def _in_order(files: Sequence[Any]) -> Iterator[Any]:
     """The files, each after those that it imports."""
     by_name = {file.name: file for file in files}
-    done: set[str] = set()
-    for first in files:
-        waiting = [first.name]
-        while waiting:
-            name = waiting[-1]
-            lacking = [each for each in by_name[name].dependency if each in by_name and each not in done]
-            if name in done or not lacking or len(waiting) > len(by_name):
-                waiting.pop()
-                if name not in done:
-                    done.add(name)
-                    yield by_name[name]
+    begun: set[str] = set()
+    for file in files:
+        waiting: list[tuple[Any, Iterator[str]]] = []
+        following: str | None = None if file.name in begun else file.name
+        while following is not None or waiting:
+            if following is None:
+                done, _ = waiting.pop()
+                yield done
             else:
-                waiting.append(lacking[0])
+                begun.add(following)
+                waiting.append((by_name[following], iter(by_name[following].dependency)))
+            # Each import is looked at once: a set of a megabyte may have ten thousand files that import one another.
+            imports = waiting[-1][1] if waiting else iter(())
+            following = next((each for each in imports if each in by_name and each not in begun), None)
 
 
 def _names(prefix: str, messages: Sequence[Any]) -> Iterator[str]:
@@ -280,9 +281,10 @@ class AvroFile:
         try:
             read = json.loads(content)
             self.parsed: Any = fastavro.parse_schema(read)
+            has_empty_items, recurses = _has_empty_items(read, {}), _recurses(self.parsed, ())
         except Exception as error:  # its errors have no base class
             raise InvalidArgumentError(f"{name} is not an Avro schema: {error}", field="schema") from error
-        if _has_empty_items(read, {}):
+        if has_empty_items:
             # A body of ten bytes could announce 2^60 of them.
             raise InvalidArgumentError(
                 f"{name} has an array of items without bytes, which is not read.", field="schema"
@@ -290,6 +292,12 @@ class AvroFile:
         named = read.get("name", "") if isinstance(read, dict) else ""
         self.types: Sequence[str] = [str(named) or name]
         self._read = fastavro.schemaless_reader
+        if recurses:
+            # A body nests such a schema as deep as it likes. fastavro's compiled reader has no limit and ends the process at
+            # some thousand; its plain one ends with Python's own error.
+            from fastavro._read_py import schemaless_reader
+
+            self._read = schemaless_reader
 
     def to_json(self, type_name: str, content: bytes) -> str:
         """See BodySchema."""
@@ -300,6 +308,8 @@ class AvroFile:
                 return json.dumps(self.datum(content[head:]), ensure_ascii=False, indent=2, default=_plain)
             except BodyNotReadableError as error:
                 problem = str(error)
+            except RecursionError:
+                problem = "it nests too deep"
         raise BodyNotReadableError(f"not a {type_name}: {problem}")
 
     def datum(self, content: bytes) -> Any:
@@ -316,6 +326,19 @@ class AvroFile:
 
 def _plain(value: object) -> object:
     return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _recurses(schema: Any, inside: tuple[str, ...]) -> bool:
+    """Whether a schema with full names has a type that holds itself."""
+    if isinstance(schema, list):
+        return any(_recurses(each, inside) for each in schema)
+    if not isinstance(schema, dict):
+        return schema in inside
+    kind = schema.get("type")
+    if kind in ("record", "error"):
+        within = (*inside, str(schema.get("name")))
+        return any(_recurses(field.get("type"), within) for field in schema.get("fields", ()))
+    return _recurses(schema.get({"array": "items", "map": "values"}.get(str(kind), "type")), inside)
 
 
 def _has_empty_items(schema: Any, named: dict[str, Any]) -> bool:

@@ -2,6 +2,10 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +22,7 @@ from console.bodies.schemas import (
     BodyNotReadableError,
     DescriptorSet,
     Schemas,
+    _in_order,
 )
 from reput.message.v1 import message_pb2
 from store.errors import InvalidArgumentError
@@ -25,6 +30,8 @@ from store.format.message_id import encode_offset_msg_id
 from tests.console.asking import Browser, Tags, console_over
 from tests.gateway.memory_shard import MemoryShard
 
+ROOT = Path(__file__).resolve().parents[3]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "protos")))}
 NEW_MESSAGE = "reput.message.v1.NewMessage"
 CLICK = {
     "type": "record",
@@ -109,6 +116,79 @@ def test_bytes_that_are_no_avro_datum_are_refused(content: bytes) -> None:
     pytest.importorskip("fastavro", reason="Avro bodies need the optional library fastavro")
     with pytest.raises(BodyNotReadableError, match="not a Click"):
         AvroFile("click.avsc", json.dumps(CLICK).encode()).to_json("Click", content)
+
+
+LIST = {"type": "record", "name": "List", "fields": [{"name": "next", "type": ["null", "List"]}]}
+TREE = {"type": "record", "name": "Tree", "fields": [{"name": "leaves", "type": {"type": "array", "items": "Tree"}}]}
+TABLE = {
+    "type": "record",
+    "name": "T",
+    "namespace": "a.b",
+    "fields": [{"name": "m", "type": {"type": "map", "values": "a.b.T"}}],
+}
+
+
+@pytest.mark.parametrize("schema", [LIST, TREE, TABLE, [LIST, "string"]])
+def test_a_body_that_nests_a_schema_in_itself_ended_the_gateway(schema: object) -> None:
+    """Found by fuzzing: the compiled reader of Avro has no limit of depth, and its process died of a stack overflow."""
+    pytest.importorskip("fastavro", reason="Avro bodies need the optional library fastavro")
+    made = json.dumps(schema).encode()
+    script = f"""
+from console.bodies.schemas import AvroFile, BodyNotReadableError
+schema = AvroFile("x.avsc", {made!r})
+for body in (b"\\x02", b"\\x00" + b"\\x02", b"\\x02\\x00", b"\\x02\\x02a"):
+    try:
+        schema.to_json("x", body * 400_000)
+    except BodyNotReadableError:
+        pass
+print("read")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, env=ENVIRONMENT)
+    assert (done.returncode, done.stdout) == (0, "read\n"), done.stderr[-2000:]
+
+
+def test_a_list_of_avro_is_read_as_before() -> None:
+    pytest.importorskip("fastavro", reason="Avro bodies need the optional library fastavro")
+
+    text = AvroFile("x.avsc", json.dumps(LIST).encode()).to_json("List", b"\x02" * 20 + b"\x00")
+
+    assert text.count("next") == 21
+
+
+@pytest.mark.parametrize(
+    "schema", ['{"type":' * 5000 + '"int"' + "}" * 5000, '{"type":"array","items":' * 5000 + '"int"' + "}" * 5000]
+)
+def test_an_avro_schema_that_nests_without_limit_is_refused(schema: str) -> None:
+    pytest.importorskip("fastavro", reason="Avro bodies need the optional library fastavro")
+    with pytest.raises(InvalidArgumentError, match="is not an Avro schema"):
+        AvroFile("x.avsc", schema.encode())
+
+
+class _File:
+    """A file of a descriptor set that counts how often it is asked for its imports."""
+
+    def __init__(self, name: str, imports: list[str], asked: list[str]) -> None:
+        self.name = name
+        self._imports = imports
+        self._asked = asked
+
+    @property
+    def dependency(self) -> Iterator[str]:
+        for each in self._imports:
+            self._asked.append(each)
+            yield each
+
+
+def test_files_that_import_many_others_took_the_square_of_their_number() -> None:
+    """Found while fuzzing: a set of a megabyte held a thread of the console for minutes."""
+    asked: list[str] = []
+    names = [f"{number}.proto" for number in range(300)]
+    files = [_File("all.proto", names, asked), *(_File(name, ["all.proto", "absent"], asked) for name in names)]
+
+    ordered = [file.name for file in _in_order(files)]
+
+    assert ordered == [*names, "all.proto"]
+    assert len(asked) == 300 + 300 * 2
 
 
 @pytest.mark.parametrize(
