@@ -29,6 +29,8 @@ CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 TAGS_CODES = frozenset(map(java_string_hash, (CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG)))
 # As many bits as `bm` has.
 CHECK_POINT_COUNT_MAX = 32
+# `n` is a byte of Java; without `d` it says how many positions there are.
+COUNT_MAX = 127
 # A checkpoint is delivered so much before its invisible time ends (PopAckConstants.ackTimeInterval).
 DELIVERED_BEFORE_MILLIS = 1_000
 
@@ -117,7 +119,10 @@ def _check_point(fields: Fields) -> CheckPoint | None:
     if not fields.get("t") or not fields.get("c"):
         return None
     start, bits = _number(fields, "so"), _number(fields, "bm")
-    diffs = fields.get("d") or list(range(_number(fields, "n")))
+    count, diffs = _number(fields, "n"), fields.get("d")
+    if count > COUNT_MAX or not isinstance(diffs, list | None):
+        raise ValueError(f"n is {count}, or d no list")
+    diffs = diffs or list(range(count))
     puts = str(fields.get("rp") or "0")
     return CheckPoint(
         str(fields["c"]),
@@ -126,7 +131,7 @@ def _check_point(fields: Fields) -> CheckPoint | None:
         start,
         _number(fields, "pt"),
         _number(fields, "it"),
-        [start + int(diff) for at, diff in enumerate(diffs) if not bits >> at & 1],
+        [_whole(start + _whole(diff)) for at, diff in enumerate(diffs) if not bits >> at & 1],
         int(puts) if puts.isdecimal() else 0,
         fields.get("sp") is True,
     )
@@ -144,7 +149,7 @@ def _ack(fields: Fields) -> PopAck | None:
         _number(fields, "so", "startOffset"),
         _number(fields, "pt", "popTime"),
     )
-    return PopAck(key, [int(offset) for offset in offsets] if offsets else [_number(fields, "ao", "ackOffset")])
+    return PopAck(key, [_whole(offset) for offset in offsets] if offsets else [_number(fields, "ao", "ackOffset")])
 
 
 def _either(fields: Fields, *names: str) -> Any:
@@ -152,7 +157,15 @@ def _either(fields: Fields, *names: str) -> Any:
 
 
 def _number(fields: Fields, *names: str) -> int:
-    return int(_either(fields, *names) or 0)
+    return _whole(_either(fields, *names) or 0)
+
+
+def _whole(value: Any) -> int:
+    """A number of 64 bits; 1e999 of JSON is an infinite one."""
+    number = int(value)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{number} is no number of 64 bits")
+    return number
 
 
 def _decode(body: bytes, decode: Callable[[Fields], T]) -> T:
@@ -161,7 +174,7 @@ def _decode(body: bytes, decode: Callable[[Fields], T]) -> T:
         if not isinstance(fields, dict):
             raise ValueError("it is no JSON object")
         return decode(fields)
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise StoreCorruptedError(
             f"a record of a revive topic cannot be read: {error}", file="commitlog", offset=-1
         ) from error

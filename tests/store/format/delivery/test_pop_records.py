@@ -59,6 +59,25 @@ def test_a_damaged_record_is_refused(body: bytes) -> None:
         decode_check_point(body)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b'"pt":1e999', b'"pt":-Infinity', b'"q":9223372036854775808', b'"so":9223372036854775807,"d":[1]', b'"d":[1e999]',
+        b'"n":99999999999', b'"n":100000000000000000000000', b'"n":128', b'"d":"123"', b'"d":{"1":2}', b'"n":NaN',
+    ],
+)  # fmt: skip
+def test_a_checkpoint_with_a_number_that_is_none_ended_the_consumer_service(fields: bytes) -> None:
+    """Found by fuzzing: an infinite number was an OverflowError, and a count took all memory."""
+    with pytest.raises(StoreCorruptedError, match="cannot be read"):
+        decode_check_point(b'{"t":"T","c":"G",%b}' % fields)
+
+
+@pytest.mark.parametrize("fields", [b'"ao":1e999', b'"aol":[1e999]', b'"aol":[9223372036854775808]', b'"pt":1e999'])
+def test_an_acknowledgement_with_a_number_that_is_none_is_refused(fields: bytes) -> None:
+    with pytest.raises(StoreCorruptedError, match="cannot be read"):
+        decode_ack(b'{"t":"T","c":"G",%b}' % fields)
+
+
 def test_what_is_written_has_the_broker_s_fields() -> None:
     point = decode_check_point(POINT)
     assert point is not None
