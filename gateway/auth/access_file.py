@@ -148,7 +148,10 @@ def parse_access_file(data: bytes) -> AccessFile:
     Raises:
         ValueError: the file is not valid; the text contains no value of it.
     """
-    table: Mapping[str, Any] = tomllib.loads(data.decode("utf-8"))
+    try:
+        table: Mapping[str, Any] = tomllib.loads(data.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
     return AccessFile(_File.model_validate(table).clients)
 
 

@@ -77,7 +77,7 @@ def read_plain_acl(data: bytes) -> PlainAcl:
         root = yaml.compose(
             data, yaml.SafeLoader
         )  # with what YAML takes a value for: `secretKey: 12345678` has no quotes
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:  # "\\UFFFFFFFF" is no character
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
         raise ValueError(f"it is no YAML{where}") from None  # its text has a part of the file

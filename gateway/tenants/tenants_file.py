@@ -73,5 +73,8 @@ class TenantsFile(pydantic.BaseModel):
 
 def parse_tenants_file(data: bytes) -> TenantsFile:
     """The quotas of a tenants file; ValueError: it is not valid."""
-    table: Mapping[str, Any] = tomllib.loads(data.decode("utf-8"))
+    try:
+        table: Mapping[str, Any] = tomllib.loads(data.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("it nests too deep") from error
     return TenantsFile.model_validate(table)

@@ -16,7 +16,9 @@ def test_the_quotas_of_a_file_are_printed_one_a_line(tmp_path: Path, capsys: pyt
     assert main(["tenant", "check", "--file", str(file)]) == 1
 
 
-@pytest.mark.parametrize("text", ["[namespaces.team-a]\ntopic = 3", "namespaces = 3", "[", None])
+@pytest.mark.parametrize(
+    "text", ["[namespaces.team-a]\ntopic = 3", "namespaces = 3", "[", "a = " + "[" * 100_000, None]
+)
 def test_a_file_that_cannot_be_used_is_refused_by_its_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | None
 ) -> None:

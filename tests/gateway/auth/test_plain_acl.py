@@ -154,7 +154,15 @@ def test_accounts_that_are_none_or_there_twice_do_not_hide_the_others():
 
 
 @pytest.mark.parametrize(
-    "text", [b"accounts: [\nsecret-1: {", b"- secret-1", b"accounts: secret-1", b"\x00secret-1", b""]
+    "text",
+    [
+        b"accounts: [\nsecret-1: {",
+        b"- secret-1",
+        b"accounts: secret-1",
+        b"\x00secret-1",
+        b"",
+        b'- "secret-1 \\UFFFFFFFF"',
+    ],
 )
 def test_a_file_that_is_none_is_refused_without_its_values(text):
     with pytest.raises(ValueError, match=r"it is no YAML|it has no list") as error:
