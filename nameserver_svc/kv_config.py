@@ -103,7 +103,7 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
         }
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InvalidSettingError(
             f"{path} cannot be read as the name server's key-value configuration: {error}",
             name="nameserver_kv_config_path",

@@ -30,7 +30,7 @@ def test_a_file_of_rocketmqs_name_server_is_read_and_written_in_its_form(tmp_pat
     assert KvConfig(path).namespaces() == wanted["configTable"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"configTable":[]}', '{"configTable":{"n":[]}}', "{}"])
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "[]", '{"configTable":[]}', '{"configTable":{"n":[]}}', "{}"])
 def test_a_file_that_cannot_be_read_stops_the_start_and_stays_as_it_is(tmp_path: Path, text: str) -> None:
     path = tmp_path / "kvConfig.json"
     path.write_text(text)
