@@ -60,6 +60,10 @@ ALIASES: dict[str, tuple[str, str]] = {
 }
 
 
+# Of Java's long: what is longer is no number there, and the check of the setting says so.
+NUMBER_DIGITS_MAX = 19
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class BrokerConf:
     """The content of a broker.conf.
@@ -137,12 +141,13 @@ def _translate(name: str, value: str, source: str) -> str:
                 source=source,
             )
         return FLUSH_MODES[value]
-    if name == "mappedFileSizeConsumeQueue" and value.isascii() and value.isdigit():
+    is_number = value.isascii() and value.isdigit() and len(value) <= NUMBER_DIGITS_MAX
+    if name == "mappedFileSizeConsumeQueue" and is_number:
         # RocketMQ rounds up to whole units.
         return str(-(-int(value) // QUEUE_UNIT_SIZE_BYTES) * QUEUE_UNIT_SIZE_BYTES)
-    if name in MILLIS_NAMES and value.isascii() and value.isdigit():
+    if name in MILLIS_NAMES and is_number:
         return str(int(value) / 1000)
-    if name == "fileReservedTime" and value.isascii() and value.isdigit():
+    if name == "fileReservedTime" and is_number:
         return str(int(value) * SECONDS_AN_HOUR)
     return value
 

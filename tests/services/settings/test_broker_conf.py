@@ -121,6 +121,14 @@ def test_the_store_host_is_made_of_ip_and_port(text, host):
     assert read_broker_conf(text, "broker.conf").values["", "store_host"][0] == host
 
 
+@pytest.mark.parametrize("name", ["fileReservedTime", "mappedFileSizeConsumeQueue", "transactionTimeOut"])
+@pytest.mark.parametrize("digit_count", [20, 400, 5000])
+def test_a_number_that_is_too_long_to_be_one_stopped_the_start_with_a_traceback(name, digit_count):
+    """Found by fuzzing. The setting itself says that it cannot be used."""
+    value = "9" * digit_count
+    assert (value, name) in read_broker_conf(f"{name}={value}", "broker.conf").values.values()
+
+
 def test_a_flush_type_that_rocketmq_does_not_know_is_refused():
     with pytest.raises(InvalidSettingError, match="flushDiskType"):
         read_broker_conf("flushDiskType=MAYBE", "broker.conf")
