@@ -241,8 +241,8 @@ def _from_json(data: bytes, body: bytes) -> Command:
         body,
         _number(header, "opaque"),
         _number(header, "flag"),
-        str(header.get("remark") or ""),
-        str(header.get("language") or ""),
+        without_surrogates(str(header.get("remark") or "")),
+        without_surrogates(str(header.get("language") or "")),
         _number(header, "version"),
     )
 

@@ -178,6 +178,13 @@ def test_numbers_among_the_fields_are_texts_and_names_that_are_not_known_are_pas
     assert (found.remark, found.language, found.version) == ("", "", 0)
 
 
+@pytest.mark.parametrize("name", ["language", "remark"])
+def test_half_of_a_surrogate_in_the_language_of_a_client_failed_its_heartbeats(name: str) -> None:
+    """Found by fuzzing: no protobuf takes it, and the consumer service is told the language."""
+    header = b'{"code":34,"%b":"a\\ud800"}' % name.encode()
+    assert getattr(decode(len(header).to_bytes(4, "big") + header), name) == "a?"
+
+
 def test_a_lone_surrogate_that_json_can_say_becomes_a_question_mark() -> None:
     header = b'{"code":1,"extFields":{"\\ud800a":"\\udfff","b":"\xc3\xbc"}}'
     assert decode(len(header).to_bytes(4, "big") + header).fields == {"?a": "?", "b": "ü"}
