@@ -18,7 +18,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run free-ports kernels test torture check coverage proto docs bench profile simulate image chart wheels ci clean lock
+.PHONY: help setup run free-ports kernels test torture fuzz check coverage proto docs bench profile simulate image chart wheels ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 5
@@ -73,6 +73,10 @@ torture ci: export TORTURE_SEED := $(or $(SEED),$(if $(CI),$(shell od -An -N4 -t
 torture ci: export TORTURE_COUNT = $(COUNT)
 torture: .venv/.setup-dev ## Kills, cuts, damage and full disks, for each change; FULL=1 [COUNT=n] for a release, SEED=n replays
 	$(PYTEST) $(NO_SKIPS) $(if $(FULL),--timeout 43200) tests/torture $(if $(AGAIN),$(AGAIN) $(NO_SKIPS))
+
+fuzz: .venv/.setup-dev ## Fuzzing by coverage, for hours: [TARGETS="sql cel"] [SECONDS=600] [JOBS=2]; what it finds is in .fuzz/finds
+	PYTHONPATH=.:protos $(BIN)/python -m tests.torture.fuzz $(TARGETS) --seconds $(or $(SECONDS),600) --jobs $(or $(JOBS),2) \
+		--corpus .fuzz/corpus
 
 check: .venv/.setup-dev ## Style, types, floors, protos: lint, fresh and compatible
 	$(BIN)/ruff check

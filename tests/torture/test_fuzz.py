@@ -1,7 +1,8 @@
-"""Fuzzing of every decoder: any bytes give an answer or a declared error, in memory bounded by the input.
+"""Fuzzing of everything that reads bytes from outside: any bytes give an answer or a refusal, in memory bounded by the input.
 
-Here the inputs are seeded mutations of good ones; for each change coverage-guided runs (atheris) come on top. A finding
-stays in `tests/torture/corpus/<target>/` and is run here for ever.
+Some inputs are seeded mutations of good ones; others are found by the code that they reach (atheris). A change has seconds for
+each target, a release minutes; `make fuzz` has as long as it is told. A find stays in `tests/torture/corpus/<target>/` and is
+run here for ever.
 """
 
 import importlib.util
@@ -16,15 +17,18 @@ from pathlib import Path
 import pytest
 
 from tests.torture.amount import amount, level
-from tests.torture.fuzz.targets import TARGETS, mutate
+from tests.torture.fuzz.target import mutate
+from tests.torture.fuzz.targets import TARGETS
 from tests.torture.seeds import pick_seed
 
 MEMORY_FACTOR_MAX = 10
 # Python's own price of a call, its error and its objects, whatever the input's size.
 MEMORY_FLOOR_BYTES = 256 << 10
-# A release takes as long as its counts need; a change gets this much for each target, so that all of them fit its minutes:
-# thousands of runs of the slowest target, hundreds of thousands of the fastest on two busy cores.
-CHANGE_SECONDS = 2
+# A change has about a minute for all targets on two cores, and every target gets a part of it.
+MUTATED_SECONDS, COVERED_SECONDS = 0.4, 1
+RELEASE_SECONDS = 300
+# As many processes as a machine of CI has processors.
+PART_COUNT = 2
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -34,7 +38,10 @@ def test_mutated_inputs_only_raise_declared_errors(name: str) -> None:
     corpus = target.corpus(name)
     for data in corpus:
         target.run(data)
-    for number in range(amount(sample=1500, change=4000, full=200_000)):
+    end = time.monotonic() + (MUTATED_SECONDS if level() != "full" else RELEASE_SECONDS)
+    for number in range(amount(sample=300, change=4000, full=200_000)):
+        if time.monotonic() > end:
+            break
         data = mutate(random_.choice(corpus), corpus, target.tokens, random_)
         try:
             target.run(data)
@@ -53,7 +60,7 @@ def test_no_input_takes_ten_times_its_size_in_memory(name: str) -> None:
         target.run(data)  # what is imported and cached once is not this input's
     tracemalloc.start()
     try:
-        for _ in range(amount(sample=60, change=300, full=10_000)):
+        for _ in range(amount(sample=20, change=60, full=10_000)):
             data = mutate(random_.choice(corpus), corpus, target.tokens, random_)
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
@@ -64,30 +71,44 @@ def test_no_input_takes_ten_times_its_size_in_memory(name: str) -> None:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("name", TARGETS if level() != "sample" else ["record"])
-def test_coverage_guided_runs_find_nothing(name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A change gets a time for each target, a release 1,000,000 runs of each and more with TORTURE_COUNT."""
+@pytest.mark.parametrize("part", range(PART_COUNT))
+def test_coverage_guided_runs_find_nothing(part: int, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed")
-    seed = pick_seed(f"atheris {name}")
-    runs = amount(sample=5000, change=1_000_000, full=1_000_000)
-    command = [sys.executable, "-m", "tests.torture.fuzz", name, f"-runs={runs}", f"-seed={seed % (1 << 31) or 1}"]
-    command += ["-max_len=8192", "-print_final_stats=1", f"-artifact_prefix={tmp_path}/"]
-    if level() == "change":
-        command.append(f"-max_total_time={CHANGE_SECONDS}")
-    seeds = tmp_path_factory.mktemp("seeds")
-    began = time.monotonic()
+    names = list(TARGETS)[part::PART_COUNT] if level() != "sample" else list(TARGETS)[part : part + 1]
+    seconds = RELEASE_SECONDS if level() == "full" else COVERED_SECONDS
+    seed = pick_seed(f"atheris {part}") % (1 << 31) or 1
+    options = ["--seconds", str(seconds), "--seed", str(seed), "--finds", str(tmp_path)]
     done = subprocess.run(
-        command,
+        [sys.executable, "-m", "tests.torture.fuzz", *names, *options],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        # libFuzzer ends the process at once, and its seeds stay.
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(seeds)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path_factory.mktemp("scratch"))},
         text=True,
         errors="replace",
     )
-    executed = [line for line in done.stdout.splitlines() if "number_of_executed_units" in line]
-    print(f"{name}: {' '.join(executed)} in {time.monotonic() - began:.0f} s")
-    found = [path.read_bytes()[:2000].hex() for path in tmp_path.iterdir()]
-    assert done.returncode == 0, f"{found}\n{done.stdout[-4000:]}"
+    print(done.stdout)
+    found = {path.name: path.read_bytes()[:2000].hex() for path in tmp_path.iterdir()}
+    assert done.returncode == 0, found
+    assert done.stdout.count(" runs, ") == len(names)
+
+
+def test_what_is_found_is_kept_and_fails_the_run(tmp_path: Path) -> None:
+    """A target that fails on purpose, through the command."""
+    if importlib.util.find_spec("atheris") is None:
+        pytest.skip("atheris is not installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.torture.fuzz", "self_test", "--seconds", "60", "--finds", str(tmp_path)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        text=True,
+        errors="replace",
+    )
+    (find,) = tmp_path.iterdir()
+    assert done.returncode == 1, done.stdout
+    assert "self_test" in find.name
+    assert find.read_bytes().startswith(b"FU")
+    assert "1 of 1 targets found something" in done.stdout

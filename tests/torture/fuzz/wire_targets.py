@@ -1,0 +1,262 @@
+"""Targets: what arrives on a connection."""
+
+import contextlib
+import json
+import struct
+import zlib
+from types import SimpleNamespace
+from typing import Any, cast
+
+from google.protobuf.message import DecodeError, Message
+
+from gateway.groups.asked_members import Told
+from gateway.remoting.door import Ask, RefusedError
+from gateway.remoting.members import client_bytes_of, client_of, facts_of
+from gateway.remoting.topics import document_of
+from gateway.reput.running_info import info_of
+from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
+from services.local.wire import ANSWER, LOOKUPS, WireError, pieces_of
+from services.local.wire import FrameReader as LocalReader
+from services.reput_columns import columns_from_proto, columns_to_proto
+from services.rocketmq.command import Command, FrameError, FrameReader, decode, encode
+from services.rocketmq.fastjson import dump_bytes, loads
+from services.rocketmq.ha_frames import REPORT, TRANSFER_HEADER, ReportDecoder, TransferDecoder
+from services.rocketmq.proxy_header import SIGNATURE, parse_header
+from services.rocketmq.registration import decode_registration, encode_registration
+from services.rocketmq.signature import parse_authorization, seconds_off, signed_bytes
+from services.status import StatusError, from_status
+from store.derive.dispatch_walk import walk_columns_plainly
+from store.errors import (
+    IllegalFilterError,
+    InvalidArgumentError,
+    InvalidMessageError,
+    RecordCorruptedError,
+    ServiceUnavailableError,
+)
+from store.format.client_batch import BatchEntry, decode_client_batch, encode_client_batch
+from store.format.topic import DataVersion, TopicConfig
+from tests.torture.fuzz.file_targets import JSON_TOKENS
+from tests.torture.fuzz.target import Target
+from tests.torture.log_zoo import FILE_BYTES, make_zoo
+
+
+def _command(data: bytes) -> None:
+    """A frame without its length, and the bytes of a connection."""
+    reader = FrameReader(1 << 16)
+    for begin in range(0, len(data), 1000):
+        reader.add(data[begin : begin + 1000])
+    try:
+        while reader.next() is not None:
+            pass
+    except FrameError:
+        pass
+    command = decode(data)
+    for text in (command.remark, command.language, *command.fields, *command.fields.values()):
+        text.encode()  # no protobuf takes another, and no answer either
+    again = decode(encode(command)[4:])
+    assert (again.fields, again.body, again.opaque) == (command.fields, command.body, command.opaque)
+    signed_bytes(command)
+
+
+def _fastjson(data: bytes) -> None:
+    value = loads(data)
+    with contextlib.suppress(RecursionError):  # as its callers
+        assert loads(dump_bytes(value)) == loads(dump_bytes(loads(dump_bytes(value))))
+
+
+RIGHTS = SimpleNamespace(access=None)
+
+
+def _heartbeat(data: bytes) -> None:
+    """A whole frame, whose body is a heartbeat."""
+    command = decode(data)
+    connection = SimpleNamespace(peer=("10.0.0.1", 5))
+    ask = cast(Ask, SimpleNamespace(command=command, connection=connection, rights=RIGHTS, caller_name="caller"))
+    client, _ = client_of(ask, document_of(command.body), None)
+    facts = facts_of(client)
+    for each in facts:
+        each.SerializeToString()
+    assert client_bytes_of(client, facts) >= 0
+
+
+def _running_info(data: bytes) -> None:
+    info_of(Told(data)).SerializeToString()
+
+
+def _registration(data: bytes) -> None:
+    head, _, body = data.partition(b"\n")
+    fields = dict(part.partition("=")[::2] for part in head.decode("utf-8", "replace").split("&"))
+    registration = decode_registration(fields, body)
+    for name in (registration.name, registration.address, *registration.topics):
+        name.encode()
+
+
+def _ha(data: bytes) -> None:
+    """What a master and a slave send, in pieces of several sizes."""
+    outcomes = []
+    for size in (1, 5, len(data) + 1):
+        transfers, reports, taken, is_refused = TransferDecoder(), ReportDecoder(), bytearray(), False
+        last: int | None = None
+        for begin in range(0, len(data), size):
+            part = memoryview(data)[begin : begin + size]
+            reported = reports.feed(bytes(part))
+            last = last if reported is None else reported
+            try:
+                for piece in () if is_refused else transfers.feed(part):
+                    taken += piece.data
+            except RecordCorruptedError:
+                is_refused = True
+        outcomes.append((bytes(taken), is_refused, last))
+    assert outcomes.count(outcomes[0]) == len(outcomes)
+
+
+def _proxy_header(data: bytes) -> None:
+    found = parse_header(data)
+    if found is not None:
+        assert found.size_bytes <= len(data)
+        assert parse_header(data[: found.size_bytes]) == found
+        assert parse_header(data[: found.size_bytes - 1]) is None
+
+
+def _local_frames(data: bytes) -> None:
+    reader, left = LocalReader(LOOKUPS.request_bytes_max), data
+
+    def receive(size: int, _has_begun: bool) -> bytes:
+        nonlocal left
+        taken, left = left[: min(size, 700)], left[min(size, 700) :]
+        return taken
+
+    while True:
+        frame = reader.read(receive)
+        if frame is None:
+            return
+        assert len(frame[1]) <= len(data)
+
+
+def _status(data: bytes) -> None:
+    error = from_status(StatusError.from_bytes(data).status)
+    assert error.reason()
+
+
+def _columns(data: bytes) -> None:
+    columns = columns_from_proto(commitlog_pb.ReputColumns.FromString(data))
+    columns_to_proto(columns)
+
+
+def _client_batch(data: bytes) -> None:
+    entries = decode_client_batch(data, 64)
+    assert encode_client_batch(entries)[20:] or not entries
+
+
+def _authorization(data: bytes) -> None:
+    text = data.decode("latin-1")
+    header, _, date = text.partition("\n")
+    found = parse_authorization(header, date)
+    if found is not None:
+        seconds_off(found.date, 1.8e9)
+
+
+COMMAND = Command(105, {"topic": "t", "queueId": "3"}, b"body", 7, remark="a remark", version=479)
+BEAT: dict[str, Any] = {
+    "clientID": "10.0.0.1@5",
+    "consumerDataSet": [
+        {
+            "groupName": "g",
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "subscriptionDataSet": [
+                {"topic": "t", "subString": "a || b", "expressionType": "TAG", "subVersion": 5},
+                {"topic": "u", "subString": "a > 3 AND b IN ('x')", "expressionType": "SQL92"},
+            ],
+        }
+    ],
+    "producerDataSet": [{"groupName": "p"}],
+}
+RUNNING = (
+    b'{"jstack":"stack","properties":{"PROP_CONSUMEORDERLY":"false","n":"1"},"subscriptionSet":[{"topic":"t","subString":"*",'
+    b'"expressionType":"TAG"}],"mqTable":{{"brokerName":"b","queueId":0,"topic":"t"}:{"commitOffset":5,"locked":true,'
+    b'"lastPullTimestamp":1700000000000}},"statusTable":{"t":{"pullRT":1.5,"consumeFailedTPS":0.0,"consumeOKMsgs":7}}}'
+)
+
+
+def _beats() -> list[bytes]:
+    body = json.dumps(BEAT).encode()
+    return [encode(Command(34, {}, body, is_binary=is_binary, language="GO"))[4:] for is_binary in (False, True)]
+
+
+def _registrations() -> list[bytes]:
+    fields = {"clusterName": "c", "brokerName": "b", "brokerId": "0", "brokerAddr": "a:1", "haServerAddr": "a:2"}
+    topics = [TopicConfig("t", 4, 4), TopicConfig("u", 1, 2)]
+    found = []
+    named, body = encode_registration(fields, DataVersion(1, 2, 3), topics)
+    for more, data in (
+        (named | {"bodyCrc32": "0"}, body),
+        (named | {"bodyCrc32": "0", "compressed": "true"}, _deflated()),
+    ):
+        found.append("&".join(f"{name}={value}" for name, value in more.items()).encode() + b"\n" + data)
+    return found
+
+
+def _deflated() -> bytes:
+    def sized(data: bytes) -> bytes:
+        return struct.pack(">i", len(data)) + data
+
+    version = sized(b'{"counter":1,"stateVersion":0,"timestamp":5}')
+    return zlib.compress(version + struct.pack(">i", 1) + sized(b"t 4 4 6 SINGLE_TAG {}") + sized(b"[]") + bytes(4), 0)
+
+
+def _serialized(*messages: Message) -> list[bytes]:
+    return [message.SerializeToString() for message in messages]
+
+
+def _column_seeds() -> list[bytes]:
+    walked = walk_columns_plainly(make_zoo().data[:FILE_BYTES], 0, 0, 99)
+    return _serialized(columns_to_proto(walked.columns))
+
+
+TARGETS: dict[str, Target] = {
+    "command": Target(
+        _command,
+        lambda: [encode(command)[begin:] for command in (COMMAND, Command(105, dict(COMMAND.fields), b"x", is_binary=True))
+                 for begin in (0, 4)],
+        (*JSON_TOKENS, b"\x7f\xff\xff\xff", b"\xff\xff", b'"extFields":null', b'"language":"\\ud800"', b"\x00" * 4),
+        (FrameError,),
+    ),
+    "fastjson": Target(
+        _fastjson, lambda: [RUNNING, b'{0:"a",{"b":1}:{"c":[1,2]}}'], (*JSON_TOKENS, b"{0:", b"{{", b"}:"), (ValueError,)
+    ),
+    "heartbeat": Target(
+        _heartbeat, _beats, (*JSON_TOKENS, b'"withoutSub":true', b"\\ud800"), (FrameError, RefusedError, IllegalFilterError)
+    ),
+    "running_info": Target(_running_info, lambda: [RUNNING], (*JSON_TOKENS, b"1e400", b"{{"), (ServiceUnavailableError,)),
+    "registration": Target(
+        _registration, _registrations, (*JSON_TOKENS, b"\xff\xff\xff\xff", b"{0:"), (InvalidArgumentError,)
+    ),
+    "ha_frames": Target(
+        _ha, lambda: [TRANSFER_HEADER.pack(100, 20) + bytes(20) + TRANSFER_HEADER.pack(120, 0), REPORT.pack(5)],
+        (b"\xff" * 8, bytes(12)),
+    ),
+    "proxy_header": Target(
+        _proxy_header,
+        lambda: [b"PROXY TCP4 10.0.0.7 10.1.0.1 51234 10911\r\n", b"PROXY UNKNOWN\r\n",
+                 SIGNATURE + b"\x21\x11\x00\x0c" + bytes(12), SIGNATURE + b"\x21\x21\x00\x24" + bytes(36)],
+        (b"::ffff:10.0.0.7", b"%eth0", b"\r\n", b"\xff\xff"), (FrameError,),
+    ),
+    "local_frames": Target(
+        _local_frames,
+        lambda: [b"".join(map(bytes, pieces_of(ANSWER, b"payload", traceparent))) * 2 for traceparent in ("", "0" * 55)],
+        (b"\xff\xff\xff\xff",), (WireError,),
+    ),
+    "status": Target(_status, lambda: [b"\x08\x05\x12\x03why"], (b"\x1a\x00",), (DecodeError,)),
+    "columns": Target(_columns, _column_seeds, (b"\xff\xff\xff\xff", bytes(8)), (ServiceUnavailableError, DecodeError)),
+    "client_batch": Target(
+        _client_batch, lambda: [encode_client_batch([BatchEntry(at, b"b" * at, b"a\x01b\x02") for at in range(4)])],
+        (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", bytes(22)), (InvalidMessageError,),
+    ),
+    "authorization": Target(
+        _authorization,
+        lambda: [b"MQv2-HMAC-SHA1 Credential=key/r/Rocketmq, SignedHeaders=x-mq-date-time, Signature=0AFF\n20240501T120000Z"],
+        (b"0001-01-01T00:00:00Z", b"9999-12-31T23:59:59Z", b"+23:59", b"\n", b"Credential="), (ValueError,),
+    ),
+}  # fmt: skip
