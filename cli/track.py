@@ -63,7 +63,9 @@ def track(
             trace_topic=trace_topic,
         )
         answers, is_partial = (
-            (_by_unique_key(ask, topic, unique_key), False) if unique_key else _found(client, ask, text, topic)
+            (_by_unique_key(ask, topic, unique_key), False)
+            if unique_key
+            else _found(client, ask, text, topic, {TRACE_TOPIC, trace_topic})
         )
     if not answers:
         say_empty(why_no_key(typed_id(text)) or "no message found")
@@ -93,10 +95,13 @@ def _by_unique_key(ask: "Ask", topic: str, unique_key: str) -> "list[MessageTrac
     return [ask(topic=topic, unique_key=last)]
 
 
-def _found(client: "QueryClient", ask: "Ask", text: str, topic: str) -> "tuple[list[MessageTracks], bool]":
+def _found(
+    client: "QueryClient", ask: "Ask", text: str, topic: str, trace_topics: set[str]
+) -> "tuple[list[MessageTracks], bool]":
     """The tracks of the messages that `reput find` finds, each once, and whether a shard did not answer.
 
-    The copies of a message lead to one original.
+    The copies of a message lead to one original. What clients told of messages has their keys: it is left out unless it is
+    asked for by its topic, or nothing else is found.
     """
     from reput_client import Completeness, InvalidRequestError, NotFoundError
 
@@ -112,7 +117,9 @@ def _found(client: "QueryClient", ask: "Ask", text: str, topic: str) -> "tuple[l
     is_partial = False
     for form in forms_of(text):
         pages = client.find(form, topic, page_size=MESSAGE_COUNT_MAX, max_matches=MESSAGE_COUNT_MAX)
-        for match in pages:
+        matches = list(pages)
+        told_of = [match for match in matches if topic or match.message.topic not in trace_topics]
+        for match in told_of or matches:
             answer = ask(match.message.offset_msg_id)
             answers.setdefault(answer.message.offset_msg_id, answer)
         if pages.completeness is Completeness.PARTIAL:

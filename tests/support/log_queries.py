@@ -107,5 +107,6 @@ def _check_queue(stack: Stack, topic: str, queue_id: int, expected: dict[int, in
 def _check_found(
     answer: pb.QueryMessageByKeyResponse | pb.QueryMessageByUniqueKeyResponse, expected: list[int]
 ) -> None:
-    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE
+    told = [message_pb2.Completeness.Name(answer.completeness), answer.shards, answer.next_page_token]
+    assert answer.completeness == message_pb2.COMPLETENESS_COMPLETE, told
     assert sorted(message.commit_log_offset for message in answer.messages) == expected
