@@ -25,11 +25,11 @@ from gateway.ports.shard import CREATE_TOPIC
 from gateway.ports.shards import ShardsSource
 from gateway.tenants.rate import Rate
 from gateway.tenants.tenants_file import NAMESPACE_COUNT_MAX, Quotas, TenantsFile
-from gateway.tenants.usage import Usage, usage_of
+from gateway.tenants.usage import Usage, is_topic_of_group, usage_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.observing.meters import CounterFamily, Meters
 from store.errors import QuotaExceededError, StoreError
-from store.format.topic import DLQ_PREFIX, RETRY_PREFIX, namespace_of
+from store.format.topic import namespace_of
 
 SENT_BYTES, SENT_MESSAGES = "sent_bytes_per_second", "sent_messages_per_second"
 DELIVERED_MESSAGES = "delivered_messages_per_second"
@@ -110,7 +110,7 @@ class Tenant:
 
     def has_room(self, quota: str, name: str) -> bool:
         """Whether it may have a topic or a group of this name: it has it, or has less than its quota."""
-        if self.has is None:
+        if self.has is None or self._is_of_group(quota, name):
             return True
         names = getattr(self.has, quota)
         limit = getattr(self.quotas, quota)
@@ -119,10 +119,16 @@ class Tenant:
     def note(self, quota: str, name: str) -> None:
         """It has a topic or a group of this name, or will have it; nothing where it has no quota of them."""
         limit = getattr(self.quotas, quota)
+        if self._is_of_group(quota, name):
+            return
         if limit is not None and len(getattr(self.unseen, quota)) < min(limit + 1, NOTED_COUNT_MAX):
             for usage in (self.has, self.unseen):
                 if usage is not None:
                     getattr(usage, quota).add(name)
+
+    def _is_of_group(self, quota: str, name: str) -> bool:
+        """Whether it is a retry or dead-letter topic of a group that it has: it counts with its group."""
+        return quota == TOPICS and self.has is not None and is_topic_of_group(name, self.has.groups)
 
     def note_client(self, key: Hashable, now_seconds: float) -> None:
         """A client has named it."""
@@ -189,7 +195,7 @@ class Tenants:
             now_seconds = self._clock()
             for namespace, (_, _, topics) in sent.items():
                 tenant = tenants[namespace]
-                for topic in filter(_counts, topics):
+                for topic in topics:
                     if not tenant.has_room(TOPICS, topic):
                         # The sender takes its messages out: the others would wait with them as long as the quota stays.
                         index = [message.topic for message in messages].index(topic)
@@ -200,7 +206,7 @@ class Tenants:
                         raise self._refusal(namespace, tenant, rate)
             for namespace, (count, size_bytes, topics) in sent.items():
                 tenant = tenants[namespace]
-                for topic in filter(_counts, topics):
+                for topic in topics:
                     tenant.note(TOPICS, topic)
                 tenant.sent_message_count += count
                 tenant.sent_bytes += size_bytes
@@ -210,8 +216,7 @@ class Tenants:
 
     def check_topic(self, topic: str) -> None:
         """Let a topic be created, and count it; QuotaExceededError."""
-        if _counts(topic):
-            self._check_name(TOPICS, topic)
+        self._check_name(TOPICS, topic)
 
     def check_group(self, consumer_group: str) -> None:
         """Let something be done that makes a group if it is absent, and count it; QuotaExceededError."""
@@ -407,8 +412,3 @@ class Tenants:
             quotaMax=limit,
             **metadata,
         )
-
-
-def _counts(topic: str) -> bool:
-    """Whether a topic counts as one of its namespace: retry and dead-letter topics are their group's."""
-    return not topic.startswith((RETRY_PREFIX, DLQ_PREFIX))

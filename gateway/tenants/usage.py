@@ -4,7 +4,7 @@ Everything is asked of the shards, which keep it: the topics and groups are conf
 the log (consumequeue_svc/stored_bytes.py), and the consumer services count what came.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -31,7 +31,7 @@ class Usage:
     """What a namespace has.
 
     Attributes:
-        topics: the names of its topics, without retry and dead-letter topics.
+        topics: the names of its topics, without retry and dead-letter topics of its groups.
         groups: the names of its groups.
         stored_bytes: of all its topics, in the logs of all shards.
         queue_topics: the names of all topics with queues, also of retry and dead-letter topics.
@@ -60,7 +60,19 @@ def usage_of(shards: Shards, deadline: Deadline) -> dict[str, Usage]:
             usage = of(queue.topic)
             usage.stored_bytes += queue.stored_bytes
             usage.queue_topics.add(queue.topic)
+    for usage in found.values():
+        usage.topics = {topic for topic in usage.topics if not is_topic_of_group(topic, usage.groups)}
     return found
+
+
+def is_topic_of_group(topic: str, groups: Collection[str]) -> bool:
+    """Whether it is the retry or dead-letter topic of one of these groups; without a group such a name is any topic."""
+    of_group = topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
+    if of_group == topic:
+        return False
+    # The retry topic of a group that pops a topic has both names in it.
+    ends = [len(of_group), *(at for at, character in enumerate(of_group) if character in "_+")]
+    return any(of_group[:end] in groups for end in ends)
 
 
 def sent_rates(shards: Shards, topics: Iterable[str], deadline: Deadline) -> Mapping[str, tuple[float, float]]:
@@ -109,11 +121,7 @@ def lag_of(shards: Shards, groups: Sequence[str], deadline: Deadline) -> Mapping
 
 
 def _parts(shard: Shard, deadline: Deadline) -> tuple[list[str], list[str], Sequence[queue_pb.Queue]]:
-    topics = [
-        name
-        for name in topics_of(shard, deadline)
-        if namespace_of(name) and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
-    ]
+    topics = [name for name in topics_of(shard, deadline) if namespace_of(name)]
     groups: list[str] = []
     if shard.has(LIST_GROUPS):
         request = consumer_pb.ListGroupsRequest(name_contains=PERCENT)

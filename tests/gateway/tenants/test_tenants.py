@@ -172,16 +172,29 @@ def looked(text: str, **has: Usage) -> File:
 
 
 def test_an_append_that_would_make_one_topic_too_many_is_refused() -> None:
-    file = looked("[namespaces.a]\ntopics = 2", a=Usage({"a%T"}))
+    file = looked("[namespaces.a]\ntopics = 2", a=Usage({"a%T"}, {"a%g"}))
     file.append("a%T", "a%U")
     refused = {"namespace": "a", "quota": "topics", "quotaMax": "2", "topic": "a%V"}
     assert file.refused("a%V") == refused | {"index": "0"}
     assert file.refused("a%T", "a%V", "a%V") == refused | {"index": "1"}
-    file.append("a%U", "%RETRY%a%g", "%DLQ%a%g")
+    file.append("a%U", "%RETRY%a%g", "%DLQ%a%g", "%RETRY%a%g_T", "%RETRY%a%g+T")
+
+
+def test_retry_topics_of_no_group_passed_the_quota_of_topics() -> None:
+    file = looked("[namespaces.a]\ntopics = 1", a=Usage(set(), {"a%g"}))
+    file.append("%RETRY%a%x")
+    for topic in ("%RETRY%a%y", "%DLQ%a%y", "%RETRY%a%gone_T"):
+        file.refused(topic)
+        with pytest.raises(QuotaExceededError):
+            file.tenants.check_topic(topic)
+    file.tenants.look(Shards(["%RETRY%a%x", "%RETRY%a%g_T"], ["a%g"]))  # type: ignore[arg-type]  # as good as one
+    has = file.tenants.now()["a"].has
+    assert has is not None
+    assert has.topics == {"%RETRY%a%x"}
 
 
 def test_a_command_that_would_make_one_topic_too_many_is_refused() -> None:
-    file = looked("[namespaces.a]\ntopics = 1", a=Usage())
+    file = looked("[namespaces.a]\ntopics = 1", a=Usage(set(), {"a%g"}))
     file.tenants.check_topic("a%T")
     file.tenants.check_topic("a%T")
     file.tenants.check_topic("%RETRY%a%g")
