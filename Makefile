@@ -33,7 +33,7 @@ AGAIN := $(if $(CI),|| $(BIN)/python -m tests.support.once_more $$?)
 NO_SKIPS := -p tests.support.no_skips
 # What needs more than Python, or long: `make ci` has it. KUBERNETES= leaves out what needs a control plane to be built.
 KUBERNETES ?= kubernetes
-MARKED := bench or browser or cluster or containers or etcd or languages or life or long or newcomers or prometheus or rocketmq or spark
+MARKED := bench or browser or cluster or containers or etcd or languages or life or long or models or newcomers or prometheus or rocketmq or spark
 # The files that have such tests: to collect all files takes as long as a short suite.
 space := $(subst ,, )
 MARKED_FILES = $(shell grep -lrE --include='test_*.py' \
