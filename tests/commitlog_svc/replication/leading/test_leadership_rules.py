@@ -473,6 +473,11 @@ class ForgetsWhichStoreItHas(LeadershipRules):
         return self._is_joining
 
 
+class AsksForNoLease(LeadershipRules):
+    def may_acknowledge(self, now: float) -> bool:
+        return self._role is Role.LEADER and not self._resigned and self._successor is None
+
+
 class StandsTooEarly(LeadershipRules):
     def _stands_at(self) -> tuple[float | None, str]:
         at, why = super()._stands_at()
@@ -517,6 +522,7 @@ class ShrinksBeforeItIsStored(LeadershipRules):
 @pytest.mark.parametrize(
     "broken",
     [
+        AsksForNoLease,
         StandsTooEarly,
         DoesNotListen,
         ForgetsPromisesInARestart,
