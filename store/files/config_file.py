@@ -103,9 +103,9 @@ def read_config_file(
         if found and is_json:
             try:
                 left = salvage_document(found, name)
-            except StoreCorruptedError:
+                content = json.dumps(left, ensure_ascii=False).encode(errors="backslashreplace")
+            except (StoreCorruptedError, RecursionError):  # what is read nests nearly too deep to be written
                 continue
-            content = json.dumps(left, ensure_ascii=False).encode(errors="backslashreplace")
             return ConfigFile(content, f"{words}; what can be read of {source} is used", source == backup.name)
     return ConfigFile(None, f"{words}; nothing of it is used" if words else "")
 

@@ -1,6 +1,7 @@
 """A damaged file of `config/` never keeps a service from starting: what `ConfigManager.load` of RocketMQ would use is used."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,6 +37,18 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "random bytes": lambda _: bytes(range(1, 256)),
 }
 FS = RealFileSystem()
+
+
+@pytest.mark.parametrize("nesting", [(b"[", b"]"), (b'{"a":', b"}")])
+def test_a_file_that_nests_nearly_too_deep_and_has_more_behind_it_was_not_read_at_all(
+    tmp_path: Path, nesting: tuple[bytes, bytes]
+) -> None:
+    """Found by fuzzing: what could be read of it could not be written again, and the error of that ended the start."""
+    path = tmp_path / NAME
+    begin, end = nesting
+    for depth in range(900, sys.getrecursionlimit()):
+        path.write_bytes(b'{"x":' + begin * depth + b"1" + end * depth + b"}more")
+        assert read_config_file(FS, path).problem
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
