@@ -110,4 +110,5 @@ def _number(value: object) -> int:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is no text")
+    value.encode()  # half of a surrogate pair, which JSON can say, could not be written again
     return value

@@ -65,3 +65,11 @@ def test_a_damaged_record_is_refused_with_what_to_do(damage: dict[str, object]) 
 def test_what_is_no_record_is_refused_too(data: bytes) -> None:
     with pytest.raises(StoreCorruptedError):
         ShardRecord.from_bytes(data)
+
+
+@pytest.mark.parametrize("name", ["leader", "hand_over_to"])
+def test_half_of_a_surrogate_in_a_record_ended_the_lead_at_its_next_renewal(name: str) -> None:
+    """Found by fuzzing: such a record was read, and could not be written again."""
+    document = json.loads(ShardRecord(1, "a", frozenset({"a"})).to_bytes()) | {name: "\ud800"}
+    with pytest.raises(StoreCorruptedError, match="reput lead --force"):
+        ShardRecord.from_bytes(json.dumps(document).encode())
