@@ -11,41 +11,55 @@ import contextlib
 import io
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 import atheris
 
 # What the targets are about: to instrument all that these import takes 15 s.
-INSTRUMENTED = (
-    *(
-        "store.format",
-        "store.readers",
-        "store.walk",
-        "store.derive",
-        "store.files.json_state",
-        "store.archive.manifest",
-    ),
-    *("store.cold.manifest", "services.rocketmq", "services.local.wire", "services.local.messages_kernel"),
-    *("services.reput_columns", "services.settings.broker_conf", "services.status", "consumer_svc.filters"),
-    *("consumer_svc.delivering.receipt_handle", "schedule_svc.listing", "nameserver_svc.kv_config", "gateway.auth"),
-    *(
-        "gateway.tenants.tenants_file",
-        "gateway.search.cel_program",
-        "gateway.queries.page",
-        "gateway.reput.running_info",
-    ),
-    *(
-        "gateway.remoting.members",
-        "gateway.remoting.topics",
-        "console.bodies",
-        "console.question",
-        "console.web.posted",
-    ),
-    *("cli.transfer.message_lines", "commitlog_svc.append", "commitlog_svc.recovery.safe_point"),
-)
+INSTRUMENTED = [
+    "store.format",
+    "store.readers",
+    "store.walk",
+    "store.derive",
+    "store.files.json_state",
+    "store.files.config_file",
+    "store.archive.manifest",
+    "store.cold.manifest",
+    "services.rocketmq",
+    "services.local.wire",
+    "services.local.messages_kernel",
+    "services.reput_columns",
+    "services.settings.broker_conf",
+    "services.status",
+    "consumer_svc.filters",
+    "consumer_svc.delivering.receipt_handle",
+    "schedule_svc.listing",
+    "nameserver_svc.kv_config",
+    "gateway.auth",
+    "gateway.tenants.tenants_file",
+    "gateway.search.cel_program",
+    "gateway.queries.page",
+    "gateway.reput.running_info",
+    "gateway.remoting.members",
+    "gateway.remoting.topics",
+    "gateway.remoting.repeated_headers",
+    "gateway.appends.coalescer",
+    "gateway.rocketmq.message_rules",
+    "gateway.rocketmq.messages",
+    "gateway.rocketmq.sending",
+    "console.bodies",
+    "console.question",
+    "console.web.posted",
+    "cli.transfer.message_lines",
+    "commitlog_svc.append",
+    "commitlog_svc.recovery.safe_point",
+    "commitlog_svc.replication.leading.record",
+]
 with (
     contextlib.redirect_stderr(io.StringIO()),
     atheris.instrument_imports(include=INSTRUMENTED),
@@ -65,6 +79,15 @@ def _fuzz(name: str, arguments: argparse.Namespace, directory: Path) -> int:
     pid = os.fork()
     if pid:
         return pid
+    try:
+        _run(name, arguments, directory)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)  # a fuzzer does not return, and what the parent does at its end is not done here
+
+
+def _run(name: str, arguments: argparse.Namespace, directory: Path) -> None:
     log = os.open(directory / "log", os.O_WRONLY | os.O_CREAT)
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -95,7 +118,6 @@ def _fuzz(name: str, arguments: argparse.Namespace, directory: Path) -> int:
     }
     atheris.Setup([sys.argv[0], *(f"-{key}={value}" for key, value in options.items()), *corpora], target.run)
     atheris.Fuzz()
-    os._exit(1)  # it does not return
 
 
 def _line(name: str, status: int, directory: Path, seconds: float) -> str:
@@ -130,7 +152,8 @@ def main() -> int:
     print(f"{len(names)} targets, {arguments.seconds} s each, seed {arguments.seed}", flush=True)
     running: dict[int, tuple[str, Path, float]] = {}
     found = 0
-    with tempfile.TemporaryDirectory(prefix="reput-fuzz-") as scratch:
+    scratch = tempfile.mkdtemp(prefix="reput-fuzz-")
+    try:
         waiting = list(names)
         while waiting or running:
             while waiting and len(running) < arguments.jobs:
@@ -142,6 +165,9 @@ def main() -> int:
             name, directory, began = running.pop(pid)
             found += status != 0
             print(_line(name, status, directory, time.monotonic() - began), flush=True)
+            shutil.rmtree(directory)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
     print(f"{found} of {len(names)} targets found something" + (f": see {arguments.finds}" if found else ""))
     return int(found > 0)
 

@@ -15,6 +15,7 @@ from services.settings.broker_conf import read_broker_conf
 from store.archive.manifest import decode_segment
 from store.cold.manifest import decode_manifest, encode_manifest
 from store.errors import InvalidSettingError, StoreCorruptedError
+from store.files.config_file import read_config_file, replace_config_file
 from store.files.open_files import OpenFiles
 from store.format.config_json import TABLES, is_own, load_document, salvage_document
 from store.format.delivery.config_rows import unreadable_rows, with_rows_of
@@ -107,6 +108,21 @@ def _config(data: bytes) -> None:
     for salvage in (is_own, salvage_document):
         with contextlib.suppress(StoreCorruptedError):
             salvage(data)
+
+
+def _config_file(data: bytes) -> None:
+    """A file of `config/`, its `.bak` behind a byte 0xFF, as a start reads and replaces them."""
+    first, _, backup = data.partition(b"\xff")
+    fs, path = MemoryFileSystem(), ROOT / "config" / "consumerOffset.json"
+    fs.put(path, first)
+    if backup:
+        fs.put(path.with_name(path.name + ".bak"), backup)
+    found = read_config_file(fs, path)
+    if found.content is not None:
+        load_document(found.content, path.name)
+    new = b'{"offsetTable":{}}'
+    replace_config_file(fs, path, new)
+    assert read_config_file(fs, path).content == new
 
 
 def _consumer_offsets(data: bytes) -> None:
@@ -295,6 +311,11 @@ def _cold() -> list[bytes]:
 TARGETS: dict[str, Target] = {
     "config": Target(
         _config, lambda: [each for name in TABLES for each in config_files(name)[:1]], (*JSON_TOKENS, b"{0:", b"\xef\xbb\xbf")
+    ),
+    "config_file": Target(
+        _config_file,
+        lambda: [b"\xff".join(config_files("consumerOffset.json")[:2]), b'{"offsetTable":{0:1}}more\xff{"offsetTable":{}}'],
+        (*JSON_TOKENS, b"\xff", b"{0:", b'{"x":' + b"[" * 985 + b"]" * 985 + b"}x"),
     ),
     "consumer_offsets": Target(
         _consumer_offsets,

@@ -95,7 +95,7 @@ def _scan(data: bytes) -> None:
 
 
 def _log_walk(data: bytes) -> None:
-    files = open_files(data)
+    files = open_files(data or b"\0")  # a file of a log is never empty
     outcomes = [Walk(files, loading.OFF).outcome]
     for form in _forms(log_walk_kernel):
         with _serving(form):

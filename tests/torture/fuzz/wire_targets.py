@@ -9,12 +9,19 @@ from typing import Any, cast
 
 from google.protobuf.message import DecodeError, Message
 
+from apache.rocketmq.v2 import rocketmq_pb2 as v2
+from commitlog_svc.replication.leading.record import ShardRecord
+from gateway.appends.coalescer import read_small_append
 from gateway.groups.asked_members import Told
 from gateway.remoting.door import Ask, RefusedError
 from gateway.remoting.members import client_bytes_of, client_of, facts_of
+from gateway.remoting.repeated_headers import cut, is_proven, text_of
 from gateway.remoting.topics import document_of
 from gateway.reput.running_info import info_of
+from gateway.rocketmq.sending import _append_request, _only_topic, _parse
+from gateway.rocketmq.status import RefusedError as RefusedV2Error
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
+from reput.message.v1.message_pb2 import NewMessage
 from services.local.wire import ANSWER, LOOKUPS, WireError, pieces_of
 from services.local.wire import FrameReader as LocalReader
 from services.reput_columns import columns_from_proto, columns_to_proto
@@ -32,6 +39,8 @@ from store.errors import (
     InvalidMessageError,
     RecordCorruptedError,
     ServiceUnavailableError,
+    StoreCorruptedError,
+    StoreError,
 )
 from store.format.client_batch import BatchEntry, decode_client_batch, encode_client_batch
 from store.format.topic import DataVersion, TopicConfig
@@ -56,6 +65,41 @@ def _command(data: bytes) -> None:
     again = decode(encode(command)[4:])
     assert (again.fields, again.body, again.opaque) == (command.fields, command.body, command.opaque)
     signed_bytes(command)
+
+
+def _repeated_header(data: bytes) -> None:
+    """A header of a send that is taken without decoding says what the decoder says."""
+    parts = cut(data)
+    if parts is None:
+        return
+    command = decode(len(data).to_bytes(4, "big") + data)
+    if not is_proven(parts, command):
+        return
+    born, properties = (command.fields[name] for name in parts.fields)
+    assert (int(parts.born), int(parts.opaque)) == (int(born), command.opaque)
+    assert text_of(parts.properties) in (None, properties)
+
+
+def _small_append(data: bytes) -> None:
+    """A request that is joined with others has as many messages as protobuf reads, if it reads it."""
+    small = read_small_append(data)
+    if small is not None:
+        whole = commitlog_pb.AppendMessagesRequest.FromString(data)
+        assert (len(whole.messages), whole.flush) == (small.message_count, small.flush)
+
+
+def _v2_send(data: bytes) -> None:
+    """A SendMessageRequest of a client over gRPC."""
+    messages = _parse(data)
+    _only_topic(messages)
+    for message_type in range(5):
+        with contextlib.suppress(RefusedV2Error):
+            _append_request(messages, message_type, 86_400).SerializeToString()
+
+
+def _shard_record(data: bytes) -> None:
+    record = ShardRecord.from_bytes(data)
+    assert ShardRecord.from_bytes(record.to_bytes()) == record
 
 
 def _fastjson(data: bytes) -> None:
@@ -180,6 +224,28 @@ RUNNING = (
 )
 
 
+def _send_headers() -> list[bytes]:
+    fields = {"a": "pg", "b": "T", "e": "3", "g": "1700000000000", "i": "KEYS\x01k\x02TAGS\x01t\x02", "m": "false"}
+    short = Command(310, fields, opaque=7)
+    long = Command(10, {"topic": "T", "bornTimestamp": "1700000000000", "properties": "KEYS\x01k\x02"}, opaque=8)
+    made = [encode(command)[8:] for command in (short, long)]
+    java = b'{"code":310,"extFields":{"g":"170","i":"a\\u0001b\\u0002"},"flag":0,"opaque":7,"version":479}'
+    return [*made, java, java.replace(b'"flag":0,"opaque":7,', b"").replace(b'{"code"', b'{"opaque":7,"code"')]
+
+
+def _v2_requests() -> list[bytes]:
+    system = v2.SystemProperties(message_id="01ABC", message_type=v2.NORMAL, tag="t", keys=["k"])
+    plain = v2.Message(topic=v2.Resource(name="t"), body=b"b", user_properties={"a": "b"}, system_properties=system)
+    late = v2.Message()
+    late.CopyFrom(plain)
+    late.system_properties.message_type = v2.DELAY
+    late.system_properties.delivery_timestamp.FromSeconds(1_900_000_000)
+    ordered = v2.Message()
+    ordered.CopyFrom(plain)
+    ordered.system_properties.message_group = "group"
+    return _serialized(*(v2.SendMessageRequest(messages=[each]) for each in (plain, late, ordered)))
+
+
 def _beats() -> list[bytes]:
     body = json.dumps(BEAT).encode()
     return [encode(Command(34, {}, body, is_binary=is_binary, language="GO"))[4:] for is_binary in (False, True)]
@@ -222,6 +288,24 @@ TARGETS: dict[str, Target] = {
                  for begin in (0, 4)],
         (*JSON_TOKENS, b"\x7f\xff\xff\xff", b"\xff\xff", b'"extFields":null', b'"language":"\\ud800"', b"\x00" * 4),
         (FrameError,),
+    ),
+    "repeated_header": Target(
+        _repeated_header, _send_headers,
+        (b'"opaque":', b'"g":"1"', b'"i":"', b"\\u0001", b"\\", b"\\\\u0001", b'","', b"\\u0022", b"0", b"\x7f", b"\xc3\xa9"),
+        (FrameError,),
+    ),
+    "small_append": Target(
+        _small_append,
+        lambda: _serialized(
+            commitlog_pb.AppendMessagesRequest(messages=[NewMessage(topic="t", body=b"b")] * 3, flush=1),
+            commitlog_pb.AppendMessagesRequest(messages=[NewMessage(topic="t")]),
+        ),
+        (b"\x0a\x00", b"\x10\x01", b"\x80" * 4 + b"\x01"), (DecodeError,),
+    ),
+    "v2_send": Target(_v2_send, _v2_requests, (b"\xff" * 9 + b"\x01", b"%RETRY%"), (StoreError, RefusedV2Error)),
+    "shard_record": Target(
+        _shard_record, lambda: [ShardRecord(3, "a", frozenset({"a", "b"}), addresses={"a": {}}).to_bytes()],
+        JSON_TOKENS, (StoreCorruptedError,),
     ),
     "fastjson": Target(
         _fastjson, lambda: [RUNNING, b'{0:"a",{"b":1}:{"c":[1,2]}}'], (*JSON_TOKENS, b"{0:", b"{{", b"}:"), (ValueError,)
