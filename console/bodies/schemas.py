@@ -281,7 +281,7 @@ class AvroFile:
         try:
             read = json.loads(content)
             self.parsed: Any = fastavro.parse_schema(read)
-            has_empty_items, recurses = _has_empty_items(read, {}), _recurses(self.parsed, ())
+            has_empty_items, recurses = _has_empty_items(self.parsed, {}), _recurses(self.parsed, ())
         except Exception as error:  # its errors have no base class
             raise InvalidArgumentError(f"{name} is not an Avro schema: {error}", field="schema") from error
         if has_empty_items:
@@ -342,7 +342,7 @@ def _recurses(schema: Any, inside: tuple[str, ...]) -> bool:
 
 
 def _has_empty_items(schema: Any, named: dict[str, Any]) -> bool:
-    """Whether an array somewhere has items that may take no bytes."""
+    """Whether an array somewhere has items that may take no bytes; of a schema with full names."""
     if isinstance(schema, list):
         return any(_has_empty_items(each, named) for each in schema)
     if not isinstance(schema, dict):

@@ -199,11 +199,15 @@ def test_files_that_import_many_others_took_the_square_of_their_number() -> None
         {"type": "record", "name": "Empty", "fields": []},
         {"type": "record", "name": "Outer", "fields": [{"name": "x", "type": "null"}]},
         {"type": "fixed", "name": "None", "size": 0},
+        "a.Before",  # found while fuzzing: a full name was not known
+        "Before",
     ],
 )
 def test_an_array_of_items_without_bytes_is_refused_since_a_body_could_announce_any_number(items: object) -> None:
     pytest.importorskip("fastavro", reason="Avro bodies need the optional library fastavro")
-    schema = {"type": "record", "name": "Bomb", "fields": [{"name": "a", "type": {"type": "array", "items": items}}]}
+    before = {"name": "b", "type": {"type": "record", "name": "Before", "fields": []}}
+    bomb = {"name": "a", "type": {"type": "array", "items": items}}
+    schema = {"type": "record", "name": "Bomb", "namespace": "a", "fields": [before, bomb]}
 
     with pytest.raises(InvalidArgumentError, match="without bytes"):
         AvroFile("bomb.avsc", json.dumps(schema).encode())
