@@ -46,6 +46,12 @@
 #ifndef FORCES              /* of an operator */
 #define FORCES 0
 #endif
+#ifndef CHANGES             /* of the in-sync set; ANY: without a limit, and without a count */
+#define CHANGES ANY
+#endif
+#ifndef HAND_OVERS
+#define HAND_OVERS ANY
+#endif
 #ifndef SLOW_REPORTS        /* a follower's report takes any time */
 #define SLOW_REPORTS 0
 #endif
@@ -55,6 +61,7 @@
 
 #define NOBODY REPLICAS
 #define NOWHERE 255
+#define ANY 255
 #define ALL ((1 << REPLICAS) - 1)
 #define ONLY(one) (1 << (one))
 #define HAS(set, one) (((set) >> (one)) & 1)
@@ -112,6 +119,8 @@ Replica r[REPLICAS];
 byte strays = STRAYS;
 byte restarts = RESTARTS;
 byte forces = FORCES;
+byte changes = CHANGES;
+byte hand_overs = HAND_OVERS;
 
 /* What the outside knows: the entries that were confirmed, in which epoch, and who led each epoch. */
 byte truth[LENGTH];
@@ -392,11 +401,12 @@ proctype replica(byte i) {
 
 #define KNOWS_LEADER(j, i) (r[j].role == FOLLOWER && r[j].known.leader == i && r[j].known.epoch == r[i].known.epoch && \
     r[j].last_epoch <= r[i].known.epoch)
-#define CHANGE_WANTED(i) (r[i].role == LEADER && r[i].is_fresh)
+#define CHANGE_WANTED(i) (r[i].role == LEADER && r[i].is_fresh && changes > 0)
 
 inline ask_in_sync(i, wanted) {
     /* Until it is known which set is stored, both count. */
     least = wanted;
+    changes = (changes == ANY -> ANY : changes - 1);
 #ifdef BROKEN_SHRINKS_EARLY
     r[i].known.in_sync = least;
 #endif
@@ -505,10 +515,12 @@ proctype link(byte i; byte j) {
         SEEN }
 
     /* A leader gives up for a member of its set. It acknowledges nothing from the begin of the call on, and its process ends. */
-    :: d_step { SEE(HAND_OVER, i, j, r[i].known.epoch) && r[i].role == LEADER && r[i].is_fresh && HAS(r[i].known.in_sync, j) ->
+    :: d_step { SEE(HAND_OVER, i, j, r[i].known.epoch) && r[i].role == LEADER && r[i].is_fresh && hand_overs > 0 && HAS(r[i].known.in_sync, j) ->
+        hand_overs = (hand_overs == ANY -> ANY : hand_overs - 1);
         store(r[i].known.epoch, NOBODY, r[i].known.in_sync, j); restart(i);
         SEEN }
-    :: d_step { SEE(HAND_OVER_UNKNOWN, i, j, r[i].known.epoch) && r[i].role == LEADER && r[i].is_fresh && HAS(r[i].known.in_sync, j) && MAY_STRAY ->
+    :: d_step { SEE(HAND_OVER_UNKNOWN, i, j, r[i].known.epoch) && r[i].role == LEADER && r[i].is_fresh && hand_overs > 0 && HAS(r[i].known.in_sync, j) && MAY_STRAY ->
+        hand_overs = (hand_overs == ANY -> ANY : hand_overs - 1);
         go_astray(r[i].known.epoch, NOBODY, r[i].known.in_sync, j); restart(i);
         SEEN }
     od

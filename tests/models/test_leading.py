@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.models, pytest.mark.skipif(not IS_THERE, reason=MISSIN
 
 MODEL = "leading.pml"
 TWO = {"REPLICAS": 2, "EPOCHS": 2, "LENGTH": 1, "RESTARTS": 0, "STRAYS": 0}
-THREE = {"REPLICAS": 3, "EPOCHS": 2, "LENGTH": 1, "RESTARTS": 0, "STRAYS": 0}
+THREE = {"REPLICAS": 3, "EPOCHS": 2, "LENGTH": 1, "RESTARTS": 0, "STRAYS": 0, "CHANGES": 0, "HAND_OVERS": 0}
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,8 @@ THREE = {"REPLICAS": 3, "EPOCHS": 2, "LENGTH": 1, "RESTARTS": 0, "STRAYS": 0}
         pytest.param({**TWO, "SLOW_REPORTS": 1}, id="slow reports"),
         pytest.param({**TWO, "EPOCHS": 3, "FORCES": 1}, id="an operator"),
         pytest.param({**TWO, "LENGTH": 2, "LEASE": 2}, id="more entries and finer time"),
+        pytest.param({**THREE, "STRAYS": 1}, id="three replicas and a stray"),
+        pytest.param({**THREE, "CHANGES": 1}, id="three replicas and a change of the set"),
     ],
 )
 def test_what_is_confirmed_is_in_every_later_log_and_never_changes(tmp_path: Path, bounds: dict[str, int]) -> None:

@@ -39,7 +39,7 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> TraceChecker:
 def test_every_trace_of_the_real_rules_is_a_behaviour_of_the_model(checker: TraceChecker) -> None:
     first = pick_seed("traces")
     takeovers = 0
-    for seed in range(first, first + amount(sample=5, change=40, full=2000)):
+    for seed in range(first, first + amount(sample=5, change=40, full=1000)):
         world = TracedWorld(seed)
         steps = world.steps_of(SECONDS)
         explained = checker.explained(steps)
