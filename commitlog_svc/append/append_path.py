@@ -290,7 +290,7 @@ class AppendPath:
         if follower and not records:
             if self._refusals.gate is not None:
                 self._refusals.gate.refuse()
-            self.appender.barrier(lambda: self._fence.enter(follower, follower_epoch))
+            self.appender.barrier(lambda: self._fence.enter(follower, follower_epoch, begins=True))
             return []
         self._refuse(True)
         replicated = self._admit_replicated(sync, replicated=replicated)

@@ -131,15 +131,16 @@ class FollowerFence:
         self._lock = threading.Lock()
         self._epochs: dict[str, int] = {}
 
-    def enter(self, follower: str, epoch: int) -> None:
+    def enter(self, follower: str, epoch: int, *, begins: bool = False) -> None:
         """Notes an epoch. The appender calls it under its lock, so no request is written between this check and the write.
 
         Args:
             follower: its name; empty: nothing is checked.
             epoch: which life of the follower this is.
+            begins: whether that life begins: two that begin at the same time may have found the same epoch.
 
         Raises:
-            FollowerFencedError: a larger epoch of this follower was here before.
+            FollowerFencedError: a larger epoch of this follower was here before, or this one and the life begins.
             InvalidArgumentError: the name is not valid, the epoch is negative, or there are too many followers.
         """
         if not follower:
@@ -153,7 +154,7 @@ class FollowerFence:
                 raise InvalidArgumentError(
                     f"follower_epoch is {epoch}: 0 or more is allowed", field="follower_epoch", followerEpoch=epoch
                 )
-            if epoch < current:
+            if epoch < current or (begins and self._epochs.get(follower) == epoch):
                 raise FollowerFencedError(
                     f"{follower} appends with epoch {epoch}, and a later life of it has appended with {current}: nothing "
                     "was written, end this one",

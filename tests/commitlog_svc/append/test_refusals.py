@@ -148,3 +148,15 @@ def test_an_append_that_waits_for_the_log_is_fenced_by_one_that_came_later(tmp_p
         assert outcome
         log.opened.appends.append_internal([internal_record(b"end")], sync=True, born_host=BORN_HOST)
         assert [record.body for record in all_records(log)] == [b"new life", b"end"]
+
+
+def test_of_two_lives_that_begin_with_one_epoch_only_the_first_may_append() -> None:
+    """Both read the log before either had appended, in one millisecond or behind a clock that was set back."""
+    fence = FollowerFence()
+    fence.enter("consumer", 5, begins=True)
+    with pytest.raises(FollowerFencedError) as refused:
+        fence.enter("consumer", 5, begins=True)
+    assert refused.value.metadata["currentEpoch"] == "5"
+    fence.enter("consumer", 6, begins=True)  # what a life does that is refused
+    with pytest.raises(FollowerFencedError):
+        fence.enter("consumer", 5)
