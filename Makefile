@@ -18,7 +18,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run free-ports kernels test torture fuzz check coverage proto docs bench profile simulate image chart wheels ci clean lock
+.PHONY: help setup run free-ports kernels test torture fuzz check coverage proto docs bench profile simulate histories image chart wheels ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 5
@@ -106,6 +106,9 @@ bench: .venv/.setup-dev ## The speed table beside the real RocketMQ (about 45 mi
 profile: kernels ## Flame graphs of the hot paths, into docs/profiles: [PATHS=append_stream,pop] [SECONDS=20]
 	$(BIN)/python -m benchmarks.profile $(if $(PATHS),--paths $(PATHS)) $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(DIRECTORY),--directory $(DIRECTORY))
+
+histories: .venv/.setup-dev ## The real code in a simulated world, history by history: [WORLD=consumers] [MINUTES=60] SEED=n replays one
+	$(BIN)/python -m tests.simulation $(or $(WORLD),replicas) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 simulate: .venv/.setup-dev ## Model 1 to 1,000 shards over the gateway's own code, for docs/scale.md: [MEASURE=1] this machine's latencies
 	$(BIN)/python -m benchmarks.simulate $(if $(MEASURE),--measure)

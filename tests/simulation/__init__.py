@@ -1,0 +1,1 @@
+"""The real code in a simulated world: virtual time, disks, links and a coordinator, from a seed (ADR 0179)."""
