@@ -107,7 +107,7 @@ profile: kernels ## Flame graphs of the hot paths, into docs/profiles: [PATHS=ap
 	$(BIN)/python -m benchmarks.profile $(if $(PATHS),--paths $(PATHS)) $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(DIRECTORY),--directory $(DIRECTORY))
 
-histories: .venv/.setup-dev ## The real code in a simulated world, history by history: [WORLD=consumers] [MINUTES=60] SEED=n replays one
+histories: .venv/.setup-dev ## The real code in a simulated world, history by history: [WORLD=consumers|waiting] [MINUTES=60] SEED=n replays one
 	$(BIN)/python -m tests.simulation $(or $(WORLD),replicas) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
 simulate: .venv/.setup-dev ## Model 1 to 1,000 shards over the gateway's own code, for docs/scale.md: [MEASURE=1] this machine's latencies

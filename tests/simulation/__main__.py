@@ -1,4 +1,4 @@
-"""Histories of a simulated world, by hand: `python -m tests.simulation replicas|consumers [--minutes M] [--seed N]`.
+"""Histories of a simulated world, by hand: `python -m tests.simulation replicas|consumers|waiting [--minutes M] [--seed N]`.
 
 Without a seed it draws one after the other and says how many there were in a minute; the first that breaks a promise is
 printed with its seed, and the exit code is 1. `--seed N` replays one history, and prints it also when it breaks nothing.
@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from tests.simulation import consumers, shard
+from tests.simulation import consumers, shard, waiting
 from tests.simulation.world import BrokenPromiseError, World
 
 
@@ -25,7 +25,17 @@ def _consumers(seed: int) -> tuple[World, dict[str, int]]:
     return made.world, {"lives": made.life_count, "moves": made.move_count, "acknowledged messages": acked_count}
 
 
-WORLDS: dict[str, Callable[[int], tuple[World, dict[str, int]]]] = {"replicas": _replicas, "consumers": _consumers}
+def _waiting(seed: int) -> tuple[World, dict[str, int]]:
+    made = waiting.run_history(seed)
+    return made.world, {"lives": made.life_count, "messages that waited": len(made.delivered)}
+
+
+Run = Callable[[int], tuple[World, dict[str, int]]]
+WORLDS: dict[str, Run] = {
+    "replicas": _replicas,
+    "consumers": _consumers,
+    "waiting": _waiting,
+}
 
 
 def main() -> int:

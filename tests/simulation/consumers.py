@@ -12,8 +12,7 @@ state records before it. At each answer and at the end:
 """
 
 import itertools
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -21,15 +20,15 @@ from consumer_svc.delivering.acks import OK
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state_topic import STATE_TOPIC
-from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.consumer.v1 import consumer_service_pb2 as pb
-from reput.message.v1.message_pb2 import AppendResult, FlushMode, StoredMessage
-from store.errors import DeadlineExceededError, FollowerFencedError, StoreError
+from reput.message.v1.message_pb2 import StoredMessage
+from store.errors import StoreError
 from store.format.properties import MOVED_FROM, ORIGIN_MESSAGE_ID, SHARDING_KEY
 from store.format.topic import DLQ_PREFIX
 from tests.consumer_svc.asking import pop_of
-from tests.consumer_svc.memory_log import START_MILLIS, LogLife, ManualClock, MemoryLog, contents
+from tests.consumer_svc.memory_log import LogLife, MemoryLog, contents
 from tests.consumer_svc.test_random_lives import body_of, place_of, replayed
+from tests.simulation.slow_log import SlowLog
 from tests.simulation.world import BrokenPromiseError, Process, World, judged
 
 ATTEMPTS_MAX = 3
@@ -40,83 +39,8 @@ DRAIN_SECONDS_MAX = 60.0
 Place = tuple[str, int, int]
 
 
-class WorldClock(ManualClock):
-    """The wall of a world."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    @property  # type: ignore[override]
-    def now(self) -> int:
-        """Milliseconds since 1970."""
-        return START_MILLIS + int(self._world.now * 1000)
-
-
-class Feed:
-    """The stream of the log to each life that follows it: columns reach a life some time after they were written."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._lives: list[tuple[Process, deque[Any]]] = []
-
-    def follow(self, recent: Any) -> None:
-        """The running process follows the log from now on, with these units."""
-        process, columns = self._world.here(), deque[Any]()
-        self._lives = [(each, waiting) for each, waiting in self._lives if not each.is_dead]
-        self._lives.append((process, columns))
-
-        def take() -> None:
-            while True:
-                while columns:
-                    recent.add(columns.popleft())
-                self._world.pause(0.005)
-
-        self._world.begin(process, take)
-
-    def add(self, columns: Any) -> None:
-        """As RecentUnits."""
-        for _, waiting in self._lives:
-            waiting.append(columns)
-
-
-class SlowLog(MemoryLog):
-    """A log in memory that takes time, before and after it writes.
-
-    Attributes:
-        silent_share: of the appends that are not answered, written or not.
-    """
-
-    def __init__(self, world: World) -> None:
-        self._feed = Feed(world)
-        super().__init__(WorldClock(world))
-        self._world = world
-        self.silent_share = 0.0
-        self._begun: dict[int, Process] = {}  # epochs, and whose they are: a life begins with one that nobody else has
-
-    @property  # type: ignore[override]
-    def recent(self) -> Feed:
-        """See MemoryLog: what is written reaches each life."""
-        return self._feed
-
-    @recent.setter
-    def recent(self, recent: Any) -> None:
-        if recent is not None:
-            self._feed.follow(recent)
-
-    def append(self, epoch: int, records: Sequence[InternalRecord], flush: FlushMode) -> Sequence[AppendResult]:
-        """See MemoryLog."""
-        dice = self._world.dice
-        self._world.pause(dice.choice((0.001, 0.02)) * dice.random())
-        is_silent = dice.random() < self.silent_share
-        if is_silent and dice.random() < 0.5:
-            raise DeadlineExceededError("the append was not answered")
-        if self._begun.setdefault(epoch, self._world.here()) is not self._world.here():
-            raise FollowerFencedError("another life has begun with this epoch", follower="consumer")
-        results = super().append(epoch, records, flush)
-        self._world.pause(dice.choice((0.001, 0.02)) * dice.random())
-        if is_silent:
-            raise DeadlineExceededError("the append was not answered")
-        return results
+class ConsumersLog(SlowLog, MemoryLog):
+    """A slow log with topics and the state of groups."""
 
 
 class Group:
@@ -138,7 +62,7 @@ class Consumers:
 
     def __init__(self, world: World) -> None:
         self.world, self.dice = world, world.dice
-        self.log = SlowLog(world)
+        self.log = ConsumersLog(world)
         self.groups = [Group("plain", ordered=False), Group("fifo", ordered=True)]
         self.sent: dict[str, StoredMessage] = {}
         self.process = Process("none")

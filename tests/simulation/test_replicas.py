@@ -85,8 +85,8 @@ def report_what_is_not_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         acknowledge_a_lease_too_long,
         confirm_before_the_others_have_it,
-        promise_nothing_with_an_answer,
-        report_what_is_not_on_the_disk,
+        pytest.param(promise_nothing_with_an_answer, marks=pytest.mark.long),
+        pytest.param(report_what_is_not_on_the_disk, marks=pytest.mark.long),
     ],
 )
 def test_a_broken_rule_is_found_with_its_seed(
