@@ -14,8 +14,8 @@
    - What a leader sends and its follower writes and flushes. A message that is under way longer promises less. A follower may take
      bytes without a promise: it may stand already.
 
-   What is not covered: lost disks and store ids, lost data of the coordinator (tests/commitlog_svc/replication/leading simulates
-   both), requests of several records, fetched files, `config/`.
+   What is not covered: lost disks and store ids (tests/commitlog_svc/replication/leading simulates them), data of the coordinator that
+   is replaced by an older copy, a record that an operator makes anew, requests of several records, fetched files, `config/`.
 
    Times are ticks. The clock of a leader may be the slowest and that of a candidate the fastest: LEASE is how many ticks of true time
    a lease lasts at most, PATIENCE how many a candidate waits at least. PATIENCE >= LEASE says that clocks drift within the bound.
@@ -45,6 +45,9 @@
 #endif
 #ifndef FORCES              /* of an operator */
 #define FORCES 0
+#endif
+#ifndef LOSSES              /* of the coordinator's data */
+#define LOSSES 0
 #endif
 #ifndef CHANGES             /* of the in-sync set; ANY: without a limit, and without a count */
 #define CHANGES ANY
@@ -78,7 +81,7 @@ mtype = { UNKNOWN, FOLLOWER, LEADER };
 
 /* record.py. A version is no number here: whoever holds one only asks whether it is still the stored one. */
 typedef Record {
-    byte epoch;
+    byte epoch;         /* 0: there is no record */
     byte leader;        /* NOBODY: it gave up, or an operator took it away */
     byte in_sync;       /* a set */
     byte heir           /* hand_over_to */
@@ -119,6 +122,7 @@ Replica r[REPLICAS];
 byte strays = STRAYS;
 byte restarts = RESTARTS;
 byte forces = FORCES;
+byte losses = LOSSES;
 byte changes = CHANGES;
 byte hand_overs = HAND_OVERS;
 
@@ -149,6 +153,11 @@ byte end;
 #define MAY_ACKNOWLEDGE(i) (r[i].role == LEADER)
 #else
 #define MAY_ACKNOWLEDGE(i) (r[i].role == LEADER && (r[i].lease > 0 || HAS_PROMISES(i)))
+#endif
+#ifdef BROKEN_RESTORES_ALWAYS
+#define MAY_RESTORE(i) (r[i].role == LEADER && stored.epoch == 0)
+#else
+#define MAY_RESTORE(i) (r[i].role == LEADER && stored.epoch == 0 && HAS_PROMISES(i))
 #endif
 #define IS_READY(i) (r[i].confirmed >= r[i].begin[r[i].known.epoch])
 
@@ -314,7 +323,7 @@ proctype replica(byte i) {
         :: r[i].known.leader != stored.leader || r[i].known.epoch != stored.epoch -> leave_streams(i)
         :: else
         fi;
-        copy_record(r[i].known, stored); r[i].is_fresh = true; r[i].role = FOLLOWER;
+        copy_record(r[i].known, stored); r[i].is_fresh = true; r[i].role = (stored.epoch > 0 -> FOLLOWER : UNKNOWN);
         SEEN }
 
     /* A candidate writes the next epoch over exactly the version that it knows: it is stored and the answer is under way, */
@@ -361,11 +370,20 @@ proctype replica(byte i) {
         SEEN }
 
     /* A leader whose version is not the stored one reads. Another epoch or leader: it resigns, and its process starts again. */
-    :: d_step { SEE(READ, i, stored.leader, stored.epoch) && r[i].role == LEADER && !r[i].is_fresh ->
+    :: d_step { SEE(READ, i, stored.leader, stored.epoch) && r[i].role == LEADER && !r[i].is_fresh && stored.epoch > 0 ->
         if
         :: stored.epoch == r[i].known.epoch && stored.leader == i -> copy_record(r[i].known, stored); r[i].is_fresh = true
         :: else -> restart(i)
         fi;
+        SEEN }
+
+    /* There is none any more: a leader whose promises hold writes its own back. */
+    :: d_step { SEE(RESTORE, i, i, r[i].known.epoch) && MAY_RESTORE(i) ->
+        store(r[i].known.epoch, i, r[i].known.in_sync, NOBODY); r[i].known.heir = NOBODY;
+        r[i].is_fresh = true; r[i].lease = LEASE; r[i].pending = 0;
+        SEEN }
+    :: d_step { SEE(RESTORE_UNKNOWN, i, i, r[i].known.epoch) && MAY_RESTORE(i) && MAY_STRAY ->
+        go_astray(r[i].known.epoch, i, r[i].known.in_sync, NOBODY);
         SEEN }
 
     /* It appends once it has confirmed all that it had when its epoch began. */
@@ -530,7 +548,7 @@ proctype link(byte i; byte j) {
 
 #define LESS(one) one = (one > 0 -> one - 1 : 0)
 
-/* Time passes. A write that was given up arrives. */
+/* Time passes. A write that was given up arrives. The coordinator loses its data. */
 proctype world() {
     do
     :: d_step { SEE(TICK, 0, 0, 0) ->
@@ -543,6 +561,10 @@ proctype world() {
     :: d_step { SEE(STRAY, stray.leader, stray.leader, stray.epoch) && stray.epoch > 0 ->
         store(stray.epoch, stray.leader, stray.in_sync, stray.heir);
         SEEN }
+    :: d_step { SEE(LOSE, 0, 0, stored.epoch) && losses > 0 && stored.epoch > 0 ->
+        losses--;
+        store(0, 0, 0, 0);
+        SEEN }
     od
 }
 
@@ -550,7 +572,7 @@ proctype world() {
    the confirmed entries that this replica has not. Nothing else may be lost. */
 proctype operator(byte i) {
     do
-    :: d_step { SEE(FORCE, i, i, stored.epoch + 1) && forces > 0 && stored.epoch + 1 < EPOCHS && r[0].role != LEADER &&
+    :: d_step { SEE(FORCE, i, i, stored.epoch + 1) && forces > 0 && stored.epoch > 0 && stored.epoch + 1 < EPOCHS && r[0].role != LEADER &&
                 r[1].role != LEADER && r[REPLICAS - 1].role != LEADER ->
         forces--;
         do
