@@ -130,6 +130,8 @@ def _set_group(shard: DoorShard, row: Mapping[str, Any]) -> None:
     # RocketMQ's default stands for a negative number.
     attributes = row.get("attributes")
     signed = attributes if isinstance(attributes, dict) else {}
+    if not all(isinstance(each, str) for each in signed):  # objects may be keys in fastjson's JSON
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, "the name of an attribute is no text")
     change = SettingsChange(
         flags[0],
         (retries if retries >= 0 else 16) + 1,

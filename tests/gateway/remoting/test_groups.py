@@ -90,6 +90,16 @@ def test_the_priority_factor_of_a_group_is_its_attribute_as_at_a_broker(client):
     assert config(client, "factor")["attributes"] == {}
 
 
+def test_an_attribute_whose_name_is_an_object_failed_as_a_bug_of_the_door(client):
+    """Found while fuzzing: fastjson's JSON has objects as keys."""
+    refused = client.call(
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        body=b'{"groupName":"keys","attributes":{{"a":1}:"x"}}',
+    )
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert "attribute" in refused.remark
+
+
 def test_a_group_is_bound_to_lite_topics_by_its_attributes_as_at_a_broker(client):
     lite = {"lite.bind.topic": "Chats", "lite.sub.model": "Exclusive", "lite.sub.client.quota": "7"}
     assert update(client, groupName="lite", attributes={f"+{name}": value for name, value in lite.items()}).code == 0

@@ -4,6 +4,7 @@ import contextlib
 import json
 import struct
 import zlib
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,11 +13,16 @@ from google.protobuf.message import DecodeError, Message
 from apache.rocketmq.v2 import rocketmq_pb2 as v2
 from commitlog_svc.replication.leading.record import ShardRecord
 from gateway.appends.coalescer import read_small_append
+from gateway.auth.users import new_user, with_policies
 from gateway.groups.asked_members import Told
+from gateway.remoting.assignments import set_message_request_mode
 from gateway.remoting.door import Ask, RefusedError
-from gateway.remoting.members import client_bytes_of, client_of, facts_of
+from gateway.remoting.groups import update_and_create_group, update_and_create_group_list
+from gateway.remoting.members import Members, client_bytes_of, client_of, facts_of
+from gateway.remoting.pops import _batch_handles
 from gateway.remoting.repeated_headers import cut, is_proven, text_of
-from gateway.remoting.topics import document_of
+from gateway.remoting.topics import document_of, update_and_create_topic_list
+from gateway.remoting.users import _said_of_user
 from gateway.reput.running_info import info_of
 from gateway.rocketmq.sending import _append_request, _only_topic, _parse
 from gateway.rocketmq.status import RefusedError as RefusedV2Error
@@ -123,6 +129,57 @@ def _heartbeat(data: bytes) -> None:
     assert client_bytes_of(client, facts) >= 0
 
 
+class _Willing:
+    """Rights that allow everything, and a shard that answers nothing."""
+
+    cluster_name, broker_name, new_topic_queue_count = "cluster", "broker", 8
+
+    def __init__(self, *, answers: bool) -> None:
+        self._answers = answers
+
+    def __getattr__(self, name: str) -> "_Willing":
+        return self
+
+    def __call__(self, *arguments: object, **named: object) -> Any:
+        if not self._answers:
+            raise ServiceUnavailableError("nothing answers", service="none")
+        return None
+
+    def __len__(self) -> int:
+        raise ServiceUnavailableError("nothing answers", service="none")
+
+    def __iter__(self) -> Iterator[Any]:
+        raise ServiceUnavailableError("nothing answers", service="none")
+
+    def call(self, _method: object, request: Message, *_more: object) -> Any:
+        """A call of the shard: what it would send must be a message."""
+        request.SerializeToString()
+        raise ServiceUnavailableError("nothing answers", service="none")
+
+
+def _request_body(data: bytes) -> None:
+    """The body of each request of RocketMQ's tools and clients that has one, as JSON of fastjson."""
+    command = Command(0, {"username": "u", "subject": "User:u"}, data)
+    connection = SimpleNamespace(peer=("10.0.0.1", 5))
+    rights = _Willing(answers=True)
+    ask = cast(Ask, SimpleNamespace(command=command, connection=connection, rights=rights, caller_name="c", caller="c"))
+    shard = cast(Any, _Willing(answers=False))
+    members = cast(Any, SimpleNamespace(_shard=shard, _lock_some=shard))
+    for handle in (
+        lambda: update_and_create_group(shard, ask),
+        lambda: update_and_create_group_list(shard, ask),
+        lambda: update_and_create_topic_list(shard, ask),
+        lambda: set_message_request_mode(shard, ask),
+        lambda: Members.lock(members, ask, unlock=False),
+        lambda: Members.check_client_config(members, ask),
+        lambda: list(_batch_handles(ask)),
+        lambda: _said_of_user(ask),
+        lambda: with_policies(new_user("u", "secret-1"), document_of(data)),
+    ):
+        with contextlib.suppress(RefusedError, StoreError):
+            handle()
+
+
 def _running_info(data: bytes) -> None:
     info_of(Told(data)).SerializeToString()
 
@@ -216,6 +273,31 @@ BEAT: dict[str, Any] = {
         }
     ],
     "producerDataSet": [{"groupName": "p"}],
+}
+REQUEST_BODY: dict[str, Any] = {
+    "groupName": "g",
+    "retryMaxTimes": 3,
+    "attributes": {"+priority.factor": "50", "+lite.bind.topic": "t"},
+    "groupConfigList": [{"groupName": "g", "consumeEnable": True}],
+    "topicConfigList": [
+        {"topicName": "t", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "attributes": {"+message.type": "FIFO"}}
+    ],
+    "topic": "t",
+    "consumerGroup": "g",
+    "mode": "POP",
+    "popShareQueueNum": 0,
+    "clientId": "c",
+    "mqSet": [{"topic": "t", "brokerName": "b", "queueId": 0}],
+    "subscriptionData": {"topic": "t", "subString": "a > 1", "expressionType": "SQL92"},
+    "brokerName": "b",
+    "acks": [
+        {"c": "g", "t": "t", "r": "0", "so": 5, "q": 0, "rq": 0, "pt": 1700000000000, "it": 60000, "b": "AQ=="},
+    ],
+    "password": "secret-1",
+    "userType": "Normal",
+    "policies": [
+        {"policyType": "Custom", "entries": [{"resource": "Topic:t", "actions": ["Pub"], "decision": "Allow"}]},
+    ],
 }
 RUNNING = (
     b'{"jstack":"stack","properties":{"PROP_CONSUMEORDERLY":"false","n":"1"},"subscriptionSet":[{"topic":"t","subString":"*",'
@@ -312,6 +394,11 @@ TARGETS: dict[str, Target] = {
     ),
     "heartbeat": Target(
         _heartbeat, _beats, (*JSON_TOKENS, b'"withoutSub":true', b"\\ud800"), (FrameError, RefusedError, IllegalFilterError)
+    ),
+    "request_body": Target(
+        _request_body,
+        lambda: [json.dumps(REQUEST_BODY).encode(), b'{"groupName":"g","attributes":{{"a":1}:"x"}}'],
+        (*JSON_TOKENS, b"{{", b'":', b"1e400", b'"c":', b"\\ud800"),
     ),
     "running_info": Target(_running_info, lambda: [RUNNING], (*JSON_TOKENS, b"1e400", b"{{"), (ServiceUnavailableError,)),
     "registration": Target(
