@@ -20,6 +20,7 @@ from store.format.record import Record
 # What a Timestamp may hold: 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999Z, in seconds since 1970.
 TIMESTAMP_SECONDS_MIN = -62_135_596_800
 TIMESTAMP_SECONDS_MAX = 253_402_300_799
+INT32_MAX = (1 << 31) - 1
 
 
 def millis_to_timestamp(time_millis: int) -> timestamp_pb2.Timestamp:
@@ -105,6 +106,14 @@ def stored_message(record: Record, broker_name: str, *, omit_body: bool = False)
     for name, value in record.properties.items():
         properties[_text(name)] = _text(value)
     return message
+
+
+def delivery_count(message: message_pb2.StoredMessage, counted: int) -> int:
+    """How often a message was delivered, with so many deliveries from where it lies now, as a field of 32 bits holds it.
+
+    A producer may say any number as `reconsume_times`.
+    """
+    return min(message.reconsume_times + counted, INT32_MAX)
 
 
 def dispatch_to_proto(request: DispatchRequest) -> commitlog_service_pb2.DispatchRequest:

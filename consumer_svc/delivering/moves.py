@@ -17,6 +17,7 @@ message with a priority keeps the number of its queue in `%RETRY%<group>_<topic>
 
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import StoredMessage
+from services.convert import delivery_count
 from services.following.moved_record import copy_of, shorten
 from store.format.message_type import message_type_of
 from store.format.properties import (
@@ -71,7 +72,7 @@ def attempts_of(message: StoredMessage, counted: int) -> int:
         message: the record.
         counted: deliveries from where it lies now that count. In a dead-letter topic a message begins anew.
     """
-    return counted if message.topic.startswith(DLQ_PREFIX) else message.reconsume_times + counted
+    return counted if message.topic.startswith(DLQ_PREFIX) else delivery_count(message, counted)
 
 
 def retry_of(

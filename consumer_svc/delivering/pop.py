@@ -28,7 +28,7 @@ from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Moved, Postp
 from consumer_svc.wire import check_topic_named, count_of, duration_millis, filter_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.message.v1.message_pb2 import StoredMessage
-from services.convert import millis_to_timestamp
+from services.convert import delivery_count, millis_to_timestamp
 from services.following.state_topic.state_writer import wait_for
 from services.reading.queue_reader import ANSWER_BODY_BYTES_MAX, read_message
 from store.errors import DeadlineExceededError, InvalidArgumentError, ServiceUnavailableError, StoreError
@@ -479,7 +479,7 @@ class Pops:
             text = handles.make_check_point(handle, out.millis, start_offset)
         else:
             text = handles.make(handle)
-        attempts = message.reconsume_times + lease.attempt_count
+        attempts = delivery_count(message, lease.attempt_count)
         if request.is_lite:  # as RocketMQ shows it: the record's own place is that of the parent
             message.queue_id, message.queue_offset = 0, lease.queue_offset
         response.deliveries.add(

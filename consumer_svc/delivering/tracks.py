@@ -12,7 +12,7 @@ from consumer_svc.wire import filter_of
 from reput.consumer.v1 import consumer_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2 as gateway_pb
 from reput.message.v1.message_pb2 import StoredMessage
-from services.convert import millis_to_timestamp
+from services.convert import delivery_count, millis_to_timestamp
 from store.errors import IllegalFilterError
 from store.format.properties import MULTI_DISPATCH, MULTI_QUEUE_OFFSET, LightPlace, light_places
 from store.format.topic import DLQ_PREFIX, dead_letter_topic_of
@@ -82,12 +82,12 @@ class Tracks:
         if lease is not None:
             return Track(
                 state=gateway_pb.TRACK_STATE_IN_FLIGHT,
-                delivery_attempts=message.reconsume_times + lease.attempt_count,
+                delivery_attempts=delivery_count(message, lease.attempt_count),
                 visible_time=millis_to_timestamp(lease.invisible_until_millis),
                 client_id=lease.client_id,
             )
         if waiting is not None:
-            attempts = message.reconsume_times + waiting.attempt_count
+            attempts = delivery_count(message, waiting.attempt_count)
             return Track(
                 state=gateway_pb.TRACK_STATE_RETRYING if attempts else gateway_pb.TRACK_STATE_NOT_CONSUMED,
                 delivery_attempts=attempts,

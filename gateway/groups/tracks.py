@@ -27,7 +27,7 @@ from reput.gateway.v1.gateway_service_pb2 import (
     TrackState,
 )
 from reput.message.v1 import message_pb2
-from services.convert import millis_to_timestamp
+from services.convert import delivery_count, millis_to_timestamp
 from store.errors import StoreError
 from store.format.topic import (
     DLQ_PREFIX,
@@ -162,7 +162,7 @@ def _set_copy(within: Shards, copy: Original, track: Track, deadline: Deadline) 
         _set_retrying(track, store_millis(record))
         return
     track.CopyFrom(of_copy[0])
-    track.delivery_attempts = track.delivery_attempts or record.reconsume_times + (track.state == TRACK_STATE_CONSUMED)
+    track.delivery_attempts = track.delivery_attempts or delivery_count(record, track.state == TRACK_STATE_CONSUMED)
 
 
 def _set_retrying(track: Track, next_millis: int | None) -> None:

@@ -21,7 +21,7 @@ from gateway.rocketmq.names import full_name
 from gateway.rocketmq.status import RefusedError
 from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.message.v1 import message_pb2
-from services.convert import timestamp_to_millis
+from services.convert import delivery_count, timestamp_to_millis
 from services.message_copy import BODY_ENCODING, TRACE_CONTEXT
 from store.format.body_compression import BodyNotInflatedError, inflate
 from store.format.message_type import message_type_of, priority_of
@@ -171,7 +171,7 @@ def _message(stored: message_pb2.StoredMessage, body: bytes, encoding: "v2.Encod
         store_host=stored.store_host,
         queue_id=stored.queue_id,
         queue_offset=stored.queue_offset,
-        delivery_attempt=stored.reconsume_times + 1,
+        delivery_attempt=delivery_count(stored, 1),
     )
     if stored.tags:
         system.tag = stored.tags

@@ -5,11 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from consumer_svc.delivering.life import RELEASED_COUNT_MAX
+from consumer_svc.delivering.moves import attempts_of, dead_letter_of, retry_of, sent_back_of
 from consumer_svc.delivering.picks import MESSAGE_GROUP_LENGTH_MAX
 from consumer_svc.live_consumers import LiveConsumers
 from consumer_svc.state.group_states import GroupSettings
 from consumer_svc.state.queue_state import HandedOut, Lease, QueueRef
 from reput.consumer.v1 import consumer_service_pb2 as pb
+from reput.message.v1.message_pb2 import StoredMessage
 from store.errors import ReceiptHandleNotFoundError
 from tests.consumer_svc.asking import pop_of, state_of
 from tests.consumer_svc.memory_log import LogLife, ManualClock, MemoryLog, contents
@@ -253,3 +255,15 @@ def test_the_end_of_a_client_with_much_in_flight_was_one_record_that_the_log_ref
     sizes = [sum(record.ByteSize() for record in request) for request in log.requests[before:]]
     assert sum(sizes) > size_bytes_max > max(sizes)
     assert sum(len(queue.waiting) for _, queue in life.states.groups["g"].queues()) == queue_count * lease_count
+
+
+def test_a_message_of_the_largest_reconsume_times_was_never_moved_nor_handed_out() -> None:
+    """Found by fuzzing: a producer may say any number, and one more is none of 32 bits."""
+    message = StoredMessage(topic="t", reconsume_times=(1 << 31) - 1)
+    attempts = attempts_of(message, 1)
+    for record in (
+        retry_of(message, "g", attempts, 5),
+        sent_back_of(message, "g", attempts, 3),
+        dead_letter_of(message, "g", attempts, 5),
+    ):
+        assert record.reconsume_times == (1 << 31) - 1

@@ -441,3 +441,10 @@ def test_what_was_stored_comes_back_with_rocketmqs_names() -> None:
 
 def test_a_message_without_a_unique_key_goes_by_its_offset_msg_id() -> None:
     assert to_message(message_pb2.StoredMessage(offset_msg_id="I")).system_properties.message_id == "I"
+
+
+def test_a_message_of_the_largest_reconsume_times_failed_each_receive_that_had_it():
+    """Found by fuzzing: a producer may say any number, and one more is none of 32 bits."""
+    stored = message_pb2.StoredMessage(topic="t", body=b"x", reconsume_times=(1 << 31) - 1)
+    for found in (to_message(stored), to_pulled(stored)):
+        assert found.system_properties.delivery_attempt == (1 << 31) - 1
