@@ -33,20 +33,11 @@ from tests.store.derive.test_dispatch_walk import assert_equal
 from tests.store.walk.logs import ODD, frames_of, message, open_files
 from tests.store.walk.test_record_runs import Walk
 from tests.store.walk.test_scan import assert_marks_agree, assert_twins_agree
-from tests.torture.fuzz.fixture_seeds import frames
+from tests.torture.fuzz.fixture_seeds import FRAME_TOKENS, frames
 from tests.torture.fuzz.target import Target, scratch
 
 HEAD = NewMessage(topic="T", queue_id=3, flag=7).SerializeToString()
 TAIL = StoredMessage(broker_name="broker").SerializeToString()
-FRAME_TOKENS = (
-    b"\xda\xa3\x20\xa7",
-    b"\xda\xa3\x20\xa8",
-    b"\xff\xff",
-    b"\x7f\xff\xff\xff",
-    b"\x02KEYS\x01",
-    b"__CRC32#\x01",
-    b"TAGS\x01",
-)
 # Twins are opened anew, so that their files stay small.
 TWINS_INPUTS_MAX = 2_000
 

@@ -5,6 +5,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -24,10 +25,16 @@ from gateway.remoting.repeated_headers import cut, is_proven, text_of
 from gateway.remoting.topics import document_of, update_and_create_topic_list
 from gateway.remoting.users import _said_of_user
 from gateway.reput.running_info import info_of
+from gateway.rocketmq.messages import to_message, to_pulled
 from gateway.rocketmq.sending import _append_request, _only_topic, _parse
 from gateway.rocketmq.status import RefusedError as RefusedV2Error
 from reput.commitlog.v1 import commitlog_service_pb2 as commitlog_pb
 from reput.message.v1.message_pb2 import NewMessage
+from schedule_svc.due_record import level_due, timer_due
+from schedule_svc.timers.timer_record import due_of
+from schedule_svc.timers.timer_record import facts_of as facts_of_timer
+from schedule_svc.transactions.half_messages import ended_by, half_of
+from services.convert import stored_message
 from services.local.wire import ANSWER, LOOKUPS, WireError, pieces_of
 from services.local.wire import FrameReader as LocalReader
 from services.reput_columns import columns_from_proto, columns_to_proto
@@ -49,8 +56,10 @@ from store.errors import (
     StoreError,
 )
 from store.format.client_batch import BatchEntry, decode_client_batch, encode_client_batch
+from store.format.record import decode_record, encode_record
 from store.format.topic import DataVersion, TopicConfig
 from tests.torture.fuzz.file_targets import JSON_TOKENS
+from tests.torture.fuzz.fixture_seeds import FRAME_TOKENS, frames
 from tests.torture.fuzz.target import Target
 from tests.torture.log_zoo import FILE_BYTES, make_zoo
 
@@ -101,6 +110,20 @@ def _v2_send(data: bytes) -> None:
     for message_type in range(5):
         with contextlib.suppress(RefusedV2Error):
             _append_request(messages, message_type, 86_400).SerializeToString()
+
+
+def _stored_message(data: bytes) -> None:
+    """A record of a store, as each reader of it sees the message: clients over gRPC, and what waits."""
+    stored = stored_message(decode_record(data, commit_log_offset=0), "broker")
+    for shown in (to_message(stored), to_pulled(stored)):
+        shown.SerializeToString()
+    half_of(stored)
+    ended_by(stored)
+    facts_of_timer(stored)
+    due_of(stored)
+    for due in (level_due(stored), timer_due(stored, 1, 2)):
+        if due is not None:
+            due.SerializeToString()
 
 
 def _shard_record(data: bytes) -> None:
@@ -306,6 +329,23 @@ RUNNING = (
 )
 
 
+def _waiting_frames() -> list[bytes]:
+    waiting = {"REAL_TOPIC": "t", "REAL_QID": "3", "UNIQ_KEY": "U", "TIMER_OUT_MS": "1700000000000", "PGROUP": "p"}
+    found = []
+    for more in (
+        {},
+        {"TIMER_DELIVER_MS": "5"},
+        {"DELAY": "3"},
+        {"CHECK_IMMUNITY_TIME_IN_SECONDS": "-5"},
+        {"__SHARDINGKEY": "g"},
+    ):
+        properties = "".join(f"{name}\x01{value}\x02" for name, value in (waiting | more).items()).encode()
+        for topic in ("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC"):
+            record = replace(make_zoo().records[0], topic=topic, properties_bytes=properties, commit_log_offset=0)
+            found.append(encode_record(record))
+    return found
+
+
 def _send_headers() -> list[bytes]:
     fields = {"a": "pg", "b": "T", "e": "3", "g": "1700000000000", "i": "KEYS\x01k\x02TAGS\x01t\x02", "m": "false"}
     short = Command(310, fields, opaque=7)
@@ -385,6 +425,9 @@ TARGETS: dict[str, Target] = {
         (b"\x0a\x00", b"\x10\x01", b"\x80" * 4 + b"\x01"), (DecodeError,),
     ),
     "v2_send": Target(_v2_send, _v2_requests, (b"\xff" * 9 + b"\x01", b"%RETRY%"), (StoreError, RefusedV2Error)),
+    "stored_message": Target(
+        _stored_message, lambda: [*frames(), *_waiting_frames()], FRAME_TOKENS, (RecordCorruptedError,)
+    ),
     "shard_record": Target(
         _shard_record, lambda: [ShardRecord(3, "a", frozenset({"a", "b"}), addresses={"a": {}}).to_bytes()],
         JSON_TOKENS, (StoreCorruptedError,),
