@@ -136,6 +136,13 @@ def a_stopped_store(root: pathlib.Path) -> Iterator[Scene]:
     yield "", {}
 
 
+@contextlib.contextmanager
+def a_served_store(root: pathlib.Path) -> Iterator[Scene]:
+    make_store(root)
+    yield "", {"BEFORE": "reput serve --store store --port-file ports.json 2> serve.log & "
+               "until [ -e ports.json ]; do sleep 0.1; done"}  # fmt: skip
+
+
 def a_stuck(module: str) -> Callable[[pathlib.Path], contextlib.AbstractContextManager[Scene]]:
     """A store that is served while one of its services hangs."""
 
@@ -165,6 +172,7 @@ SCENES: dict[str, Callable[[pathlib.Path], contextlib.AbstractContextManager[Sce
     "Consumers get nothing": a_stuck("consumer_svc"),
     "Messages come late": a_stuck("schedule_svc"),
     "A lost volume": a_stopped_store,
+    "Somebody deleted the volume": a_served_store,
     "Restore from an archive": a_stopped_store,
     "A fenced store": a_disk_that_refuses_a_flush,
     "Queries are slow": a_running_store,
