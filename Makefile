@@ -18,7 +18,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run free-ports kernels test torture fuzz check coverage proto docs bench profile simulate histories image chart wheels ci clean lock
+.PHONY: help setup run free-ports kernels test torture fuzz check coverage proto docs bench profile simulate histories freeze image chart wheels ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 5
@@ -112,6 +112,9 @@ histories: .venv/.setup-dev ## The real code in a simulated world, history by hi
 
 simulate: .venv/.setup-dev ## Model 1 to 1,000 shards over the gateway's own code, for docs/scale.md: [MEASURE=1] this machine's latencies
 	$(BIN)/python -m benchmarks.simulate $(if $(MEASURE),--measure)
+
+freeze: .venv/.setup-dev ## Keep a release for later ones to be tested with: VERSION=0.3.0 [COMMIT=HEAD]
+	$(BIN)/python -m tests.releases.freeze $(VERSION) $(COMMIT)
 
 # Docker builds for several platforms with buildx and pushes at once; podman collects them in a manifest of that name.
 IMAGE = $(if $(REGISTRY),$(REGISTRY)/)$(if $(filter serve,$(TARGET)),reput-serve,reput):$(VERSION)

@@ -2,7 +2,7 @@
 
 `reput-0.1.0.tar.xz` holds a store as version 0.1.0 left it at a clean stop (`store/`: small files, the front of the log
 expired, snapshot and checkpoints beside it) and what it answered to every question then (`answers.json`). A release
-adds its own archive and never changes an older one.
+adds its own archive (tests/releases/freeze.py) and never changes an older one.
 """
 
 import hashlib
@@ -66,7 +66,7 @@ def test_a_store_of_a_release_opens_with_the_same_answers(archive: Path, tmp_pat
     for _ in range(2):  # as it was left, and as we leave it
         with open_shard(root) as shard:
             assert shard.log.opened.found.cut_offset is None
-            assert shard.log.status.first_offset > 0
+            assert shard.log.status.first_offset == min(map(int, log_before))
             assert expected == answers_of(shard)
     for name, data in file_bytes(root / "commitlog").items():
         assert log_before.get(name, bytes(len(data))) == data
@@ -78,7 +78,7 @@ def test_a_store_of_a_release_opens_with_the_same_answers(archive: Path, tmp_pat
         shard.catch_up()
         answer = ask(Shards([shard.shard()], FAN_OUT), ("key", "orders", "k1"))
         assert b"of today" == answer.records[0].body
-        assert [_row(record) for record in answer.records[1:]] == expected["key\torders\tk1"]
+        assert [_row(record) for record in answer.records[1:]] == expected.get("key\torders\tk1", [])
 
 
 @pytest.mark.parametrize("archive", RELEASES, ids=lambda path: path.name)
