@@ -448,6 +448,10 @@ class LightQueues:
             return False
         return True
 
+    def has_files(self) -> bool:
+        """Whether the folder has entries, of whatever checkpoint."""
+        return bool(self._paths())
+
     def clear(self) -> None:
         """Removes everything: the whole log is applied anew."""
         self._begin = self.from_offset = 0

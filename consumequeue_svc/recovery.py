@@ -306,8 +306,8 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable, log_first_offse
             if not table.light.resume(state["light"]):
                 return None
             found = replace(found, has_light=True)
-        elif table.has_light_files:
-            return None  # of a version that did not build light queues
+        elif table.has_light_files or table.light.has_files():
+            return None  # of a version that did not build light queues, perhaps between two that did (docs/upgrade.md)
         if set(map(str, state.get("hidden", ()))) - found.hidden - table.hidden.keys():
             return None  # records of these topics before the checkpoint were left out, and their queues are served now
     except (KeyError, TypeError, ValueError, AttributeError):

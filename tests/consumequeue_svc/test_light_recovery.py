@@ -162,6 +162,7 @@ def test_light_queues_that_may_lack_a_front_are_refused_until_retention_has_pass
     follow(builder, records(31), log_end=3100)
     builder.stop()
     as_of_an_older_version(tmp_path)
+    lose_folder(tmp_path)
 
     builder = open_builder(tmp_path, END)
     follow(builder, records())
@@ -177,6 +178,21 @@ def test_light_queues_that_may_lack_a_front_are_refused_until_retention_has_pass
     table_of(builder).hide_expired(3100, 9)
 
     assert light(builder)["%LMQ%a"] == list(range(3200, END, 200))
+
+
+def test_light_queues_are_built_again_behind_an_older_version_that_went_on_with_the_store(tmp_path: Path) -> None:
+    """After a downgrade and an upgrade they were refused until retention had passed that point."""
+    builder = open_builder(tmp_path, 3100)
+    follow(builder, records(31), log_end=3100)
+    builder.stop()
+    as_of_an_older_version(tmp_path)
+
+    builder = open_builder(tmp_path, END)
+    assert builder.is_replay
+    follow(builder, records())
+    assert light(builder) == expected()
+    assert table_of(builder).queue("orders", 0).units.end == COUNT
+    builder.stop()
 
 
 def test_light_queues_that_may_lack_a_front_are_built_when_the_checkpoint_is_removed(tmp_path: Path) -> None:
