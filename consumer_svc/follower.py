@@ -60,6 +60,11 @@ BROKER_NOT_ASKED = (
     "HOST:PORT (REPUT_MIRROR_BROKER)"
 )
 
+LATER_HINT = (
+    "the log has state of groups that a later release wrote and this one does not know: it is not used until that release runs "
+    "again, and is kept as long as the log (docs/upgrade.md)"
+)
+
 _log = structlog.get_logger("reput.consumer")
 
 
@@ -100,6 +105,7 @@ class ConsumerFollower(StateFollower):
     ) -> None:
         super().__init__(writer, progress, recent, begin_offset, loaded.first_offset, on_flushed, end_offset, clock)
         self._life = life
+        self._is_older = loaded.is_older
         self._figures = figures
         self._courtesy = courtesy
         self._broker = broker
@@ -111,8 +117,10 @@ class ConsumerFollower(StateFollower):
         self._silent_at = self._expire_at = now + SILENT_LOOK_SECONDS
 
     def begin(self) -> None:
-        """See StateFollower."""
+        """See StateFollower; a full state of an earlier release is replaced at once, while the log has what it lacks."""
         if self._writer is not None:
+            if self._is_older:
+                self._life.write_full()
             self._expirer.start()
 
     def stop(self) -> None:
@@ -295,6 +303,8 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
         parts = LifeParts.of(life)
         self._servicer.open(parts)
         _log.info("consumer.opened", groups=len(loaded.states.groups), changes=loaded.change_count, epoch=loaded.epoch)
+        if loaded.states.from_later_count:
+            _log.warning("consumer.state_of_a_later_release", records=loaded.states.from_later_count, hint=LATER_HINT)
         # Where this service appends nothing, retention need not wait for it.
         on_flushed = None if self._writes_no_records else self.on_flushed
         return ConsumerFollower(

@@ -25,6 +25,8 @@ FOLLOWER = "consumer"
 STATE_TOPIC = "rmq_sys_REPUT_CONSUMER_STATE"
 # Changes after which the full state is written again: a start reads at most so many.
 FULL_CHANGE_COUNT = 50_000
+# Raised with each kind of state that releases before know nothing of, so that they cannot make this one forget it.
+STATE_LEVEL = 1
 
 LoadedState = state_log.LoadedState[GroupStates]
 
@@ -36,16 +38,20 @@ def _apply(states: GroupStates, kind: str, record: state_pb2.StateRecord) -> int
         apply_piece(states, record.groups)
         apply_floors(states, record.lite_expired)
         return 0
+    states.from_later_count += record.level > STATE_LEVEL
     for change in map(change_from_proto, record.changes):
         if change is not None:
             states.apply(change)
+        else:
+            states.from_later_count += 1
     return len(record.changes)
 
 
 def _piece_body(epoch: int, piece: Sequence[state_pb2.GroupState | state_pb2.LiteExpired] | None) -> bytes:
     groups = [one for one in piece or () if isinstance(one, state_pb2.GroupState)]
     floors = [one for one in piece or () if isinstance(one, state_pb2.LiteExpired)]
-    return state_pb2.StateRecord(epoch=epoch, groups=groups, lite_expired=floors).SerializeToString()
+    level = STATE_LEVEL if piece is None else 0
+    return state_pb2.StateRecord(epoch=epoch, groups=groups, lite_expired=floors, level=level).SerializeToString()
 
 
 TOPIC = StateTopic(
@@ -56,6 +62,8 @@ TOPIC = StateTopic(
     lambda epoch, changes: state_pb2.StateRecord(epoch=epoch, changes=changes).SerializeToString(),
     _piece_body,
     _apply,
+    lambda record: record.level,
+    STATE_LEVEL,
 )
 
 

@@ -196,11 +196,13 @@ class GroupStates:
         bound: the groups of lite topics by their parent topic.
         lite_floors: of lite topics that were forgotten, by light queue: where a group begins (in messages), and the byte of the
             log that retention must pass before that is of no use.
+        from_later_count: changes and full states of a later release in the log, of which this one knows a part or nothing.
     """
 
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.bound: dict[str, set[str]] = {}
+        self.from_later_count = 0
         self.lite_floors: dict[str, tuple[int, int]] = {}
         self._owners: Owners | None = None
 

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from consumer_svc import state_topic
 from consumer_svc.state.group_states import GroupSet, GroupSettings
 from consumer_svc.state_topic import STATE_TOPIC, load_state
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
-from reput.consumer.v1.state_pb2 import StateRecord
+from reput.consumer.v1.state_pb2 import Change, StateRecord
 from services.following.state_topic import state_log
 from services.following.state_topic.state_writer import CHANGE, FULL_BEGIN
 from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
@@ -56,7 +57,84 @@ def test_only_the_records_from_the_full_state_on_are_read(log: MemoryLog, life: 
         return [log.records[unit.commit_log_offset].body for unit in units]
 
     load_state(0, queue.end, lambda at, count: queue.units[at : at + count], read_bodies)
-    assert len(read) == 3 + 2
+    assert len(read) == 1 + 3 + 2, "whose full state it is, its records, and the changes"
+
+
+def write_full_of_0_2_0(life: LogLife, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That release knows no priorities: in its full states groups have none."""
+    with monkeypatch.context() as patched:
+        patched.setattr(state_topic, "STATE_LEVEL", 0)
+        for name, group in list(life.states.groups.items()):
+            group.settings = GroupSettings(name)
+        life.life.write_full().result(WAIT_SECONDS_MAX)
+
+
+def factors(log: MemoryLog) -> dict[str, int]:
+    return {name: group.settings.priority_factor for name, group in log.state().states.groups.items()}
+
+
+@pytest.mark.parametrize("page_count", [1, 4, 1_000])
+@pytest.mark.parametrize("had_full", [False, True])
+def test_a_full_state_of_an_earlier_release_takes_nothing_away_that_the_log_still_has(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch, had_full: bool, page_count: int
+) -> None:
+    """A downgrade, a full state of that release, and an upgrade made groups of lite topics ordinary ones."""
+    monkeypatch.setattr(state_log, "PAGE_UNIT_COUNT", page_count)
+    life.groups.update(GroupSettings("early", priority_factor=20))
+    if had_full:
+        life.life.write_full().result(WAIT_SECONDS_MAX)
+    life.groups.update(GroupSettings("late", priority_factor=30))
+    write_full_of_0_2_0(life, monkeypatch)
+    write_full_of_0_2_0(life, monkeypatch)
+    life.groups.update(GroupSettings("after"))
+
+    assert log.state().is_older
+    assert factors(log) == {"early": 20, "late": 30, "after": 100}
+
+
+def test_a_full_state_of_an_earlier_release_counts_where_the_log_has_nothing_better(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    life.groups.update(GroupSettings("early", priority_factor=20))
+    write_full_of_0_2_0(life, monkeypatch)
+    life.groups.update(GroupSettings("late", priority_factor=30))
+    queue = log.queues[STATE_TOPIC, 0]
+
+    def read_bodies(units: Sequence[QueueUnit]) -> list[bytes]:
+        return [log.records[unit.commit_log_offset].body for unit in units]
+
+    loaded = load_state(1, queue.end, lambda at, count: queue.units[at : at + count], read_bodies)
+
+    assert loaded.is_older
+    assert {name: group.settings.priority_factor for name, group in loaded.states.groups.items()} == {
+        "early": 100,
+        "late": 30,
+    }
+
+
+def test_changes_and_full_states_of_a_later_release_are_counted(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A downgrade says that there is something which it does not know."""
+    life.groups.update(GroupSettings("known"))
+    assert log.state().states.from_later_count == 0
+    later = StateRecord(epoch=1, changes=[Change.FromString(b"\xfa\x3f\x00")])  # its field 1,023
+    log.write([InternalRecord(topic=STATE_TOPIC, body=later.SerializeToString(), properties={TAGS: CHANGE})])
+    assert log.state().states.from_later_count == 1
+
+    with monkeypatch.context() as patched:
+        patched.setattr(state_topic, "STATE_LEVEL", state_topic.STATE_LEVEL + 1)
+        life.life.write_full().result(WAIT_SECONDS_MAX)
+
+    loaded = log.state()
+    assert (loaded.states.from_later_count, loaded.is_older, list(loaded.states.groups)) == (1, False, ["known"])
+
+
+def test_a_full_state_of_this_release_is_not_an_older_one(log: MemoryLog, life: LogLife) -> None:
+    life.groups.update(GroupSettings("early", priority_factor=20))
+    assert not log.state().is_older
+    life.life.write_full().result(WAIT_SECONDS_MAX)
+    assert not log.state().is_older
 
 
 @pytest.mark.parametrize("written_count", [0, 1, 2])

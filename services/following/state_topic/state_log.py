@@ -6,6 +6,9 @@ still append. Then the state is read, up to the end of the log.
 load_state: reads a state from the log: the newest whole full state, and every change behind it (`state_writer.py`).
 
 The units of the state topic's queue say by their tags code what each record is, so only the records that are needed are read.
+
+A full state of an earlier release lacks what that release does not know. Behind a downgrade and an upgrade it may be the newest
+one, while the log still has the changes that it lacks: then it is passed over (`StateTopic.level`).
 """
 
 import time
@@ -42,6 +45,8 @@ from store.format.derived.queue_unit import QueueUnit
 from store.format.java_text import java_string_hash
 
 PAGE_UNIT_COUNT = 1_000
+# So many units are looked through for a full state of this release, when the newest one is of an earlier one: a second at most.
+OLDER_UNIT_COUNT_MAX = 200_000
 KIND_BY_TAGS_CODE = {java_string_hash(kind): kind for kind in (CHANGE, FULL_BEGIN, FULL, FULL_END)}
 
 # Units of the state topic from a position on, at most so many; empty at the end.
@@ -61,6 +66,7 @@ class LoadedState(Generic[State]):
             for none.
         change_count: changes behind it.
         begun_offset: where the newest full state begins, whole or not.
+        is_older: the newest whole full state is one of an earlier release.
     """
 
     states: State
@@ -68,6 +74,7 @@ class LoadedState(Generic[State]):
     first_offset: int = -1
     change_count: int = 0
     begun_offset: int = -1
+    is_older: bool = False
 
 
 def load_state(
@@ -86,8 +93,8 @@ def load_state(
         StoreCorruptedError: a record is none of this topic.
         StoreError: the log or the queue cannot be read.
     """
-    units = _units_from_full(topic.name, min_offset, max_offset, read_units)
-    loaded = LoadedState(topic.new_state())
+    units, is_older = _units_from_full(topic, min_offset, max_offset, read_units, read_bodies)
+    loaded = LoadedState(topic.new_state(), is_older=is_older)
     for begin in range(0, len(units), PAGE_UNIT_COUNT):
         page = units[begin : begin + PAGE_UNIT_COUNT]
         for unit, body in zip(page, read_bodies(page), strict=True):
@@ -95,9 +102,15 @@ def load_state(
     return loaded
 
 
-def _units_from_full(topic_name: str, min_offset: int, max_offset: int, read_units: ReadUnits) -> list[QueueUnit]:
-    """The units from the begin of the newest whole full state on; all units when there is none."""
+def _units_from_full(
+    topic: StateTopic[Any], min_offset: int, max_offset: int, read_units: ReadUnits, read_bodies: ReadBodies
+) -> tuple[list[QueueUnit], bool]:
+    """The units from the begin of the newest whole full state on, or all units; and whether that full state is an older one.
+
+    Older ones are left out where there is one of this release before them, or the topic has every change from the first.
+    """
     units: list[QueueUnit] = []
+    from_older: list[QueueUnit] | None = None
     begin = max_offset
     while begin > min_offset:
         end, begin = begin, max(min_offset, begin - PAGE_UNIT_COUNT)
@@ -106,16 +119,31 @@ def _units_from_full(topic_name: str, min_offset: int, max_offset: int, read_uni
             found = read_units(begin + len(page), end - begin - len(page))
             if not found:
                 raise ServiceUnavailableError(
-                    f"topic {topic_name} has no unit at {begin + len(page)}, but ends at {max_offset}: retention removed it "
+                    f"topic {topic.name} has no unit at {begin + len(page)}, but ends at {max_offset}: retention removed it "
                     "meanwhile, or the queue is being built again"
                 )
             page += found
         units = page + units
-        last_end = _last(units, FULL_END, len(units))
-        first = _last(units, FULL_BEGIN, last_end)
-        if last_end >= 0 and first >= 0:
-            return units[first:]
-    return units
+        while True:
+            last_end = _last(units, FULL_END, len(units))
+            first = _last(units, FULL_BEGIN, last_end)
+            if last_end < 0 or first < 0:
+                break
+            if topic.level == 0 or _level(topic, units[last_end], read_bodies) >= topic.level:
+                return units[first:], from_older is not None
+            if from_older is None:
+                from_older = units[first:]
+            units = units[:first] + units[last_end + 1 :]  # nothing is written between the records of a full state
+        if from_older is not None and len(units) >= OLDER_UNIT_COUNT_MAX:
+            return from_older, True
+    if from_older is not None and min_offset > 0:
+        return from_older, True
+    return units, from_older is not None
+
+
+def _level(topic: StateTopic[Any], unit: QueueUnit, read_bodies: ReadBodies) -> int:
+    (body,) = read_bodies([unit])
+    return topic.level_of(topic.record_of(unit.commit_log_offset, body))
 
 
 def _last(units: Sequence[QueueUnit], kind: str, before: int) -> int:

@@ -63,9 +63,11 @@ class StateTopic(Generic[State]):
         new_state: makes an empty state.
         parse: a record of a body; DecodeError when it is none.
         change_body: the body of a record with changes, given the epoch and the changes.
-        piece_body: the body of a piece of a full state, given the epoch and the piece; None: of the records around them.
+        piece_body: the body of a piece of a full state, given the epoch and the piece; None: of the record that ends it.
         apply: applies a record to a state, given its kind; returns how many changes it had. A full state that was not
             finished must have no effect.
+        level_of: how much of a state the writer of a whole full state knows, by the record that ends it.
+        level: how much this release knows; 0: as much as any release.
     """
 
     name: str
@@ -75,6 +77,8 @@ class StateTopic(Generic[State]):
     change_body: Callable[[int, Sequence[Any]], bytes]
     piece_body: Callable[[int, Any], bytes]
     apply: Callable[[State, str, Any], int]
+    level_of: Callable[[Any], int] = lambda _record: 0
+    level: int = 0
 
     def record_of(self, commit_log_offset: int, body: bytes) -> StateRecord:
         """The record of a body; StoreCorruptedError when it is none."""
@@ -269,7 +273,8 @@ class StateWriter(BatchWriter[_Submission]):
         for piece in pieces:
             body = self._topic.piece_body(self._epoch, piece)
             self._append([self._record(FULL, body)], FLUSH_MODE_UNSPECIFIED)
-        self._append([self._record(FULL_END, frame)], FLUSH_MODE_UNSPECIFIED)
+        end = self._topic.piece_body(self._epoch, None)
+        self._append([self._record(FULL_END, end)], FLUSH_MODE_UNSPECIFIED)
         self.full_offset, self.changes_behind_full = begin[0].commit_log_offset, 0
 
     def _record(self, kind: str, body: bytes) -> InternalRecord:

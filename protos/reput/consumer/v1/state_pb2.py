@@ -26,7 +26,7 @@ from reput.consumer.v1 import consumer_service_pb2 as reput_dot_consumer_dot_v1_
 from reput.gateway.v1 import gateway_service_pb2 as reput_dot_gateway_dot_v1_dot_gateway__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dreput/consumer/v1/state.proto\x12\x11reput.consumer.v1\x1a(reput/consumer/v1/consumer_service.proto\x1a&reput/gateway/v1/gateway_service.proto\"\xa8\x02\n\x0bStateRecord\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12*\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x19.reput.consumer.v1.Change\x12-\n\x06groups\x18\x03 \x03(\x0b\x32\x1d.reput.consumer.v1.GroupState\x12\x45\n\x0c\x66ile_digests\x18\x04 \x03(\x0b\x32/.reput.consumer.v1.StateRecord.FileDigestsEntry\x12\x34\n\x0clite_expired\x18\x05 \x03(\x0b\x32\x1e.reput.consumer.v1.LiteExpired\x1a\x32\n\x10\x46ileDigestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\xeb\x04\n\x06\x43hange\x12\x32\n\nhanded_out\x18\x01 \x01(\x0b\x32\x1c.reput.consumer.v1.HandedOutH\x00\x12)\n\x05\x65nded\x18\x02 \x01(\x0b\x32\x18.reput.consumer.v1.EndedH\x00\x12+\n\x06hidden\x18\x03 \x01(\x0b\x32\x19.reput.consumer.v1.HiddenH\x00\x12/\n\x08returned\x18\x04 \x01(\x0b\x32\x1b.reput.consumer.v1.ReturnedH\x00\x12)\n\x05moved\x18\x05 \x01(\x0b\x32\x18.reput.consumer.v1.MovedH\x00\x12\x30\n\tgroup_set\x18\x06 \x01(\x0b\x32\x1b.reput.consumer.v1.GroupSetH\x00\x12\x38\n\rgroup_deleted\x18\x07 \x01(\x0b\x32\x1f.reput.consumer.v1.GroupDeletedH\x00\x12\x31\n\tdelivered\x18\x08 \x01(\x0b\x32\x1c.reput.consumer.v1.DeliveredH\x00\x12/\n\x08released\x18\t \x01(\x0b\x32\x1b.reput.consumer.v1.ReleasedH\x00\x12)\n\x05\x62\x65gan\x18\n \x01(\x0b\x32\x18.reput.consumer.v1.BeganH\x00\x12<\n\x0flite_subscribed\x18\x0b \x01(\x0b\x32!.reput.consumer.v1.LiteSubscribedH\x00\x12\x36\n\x0clite_expired\x18\x0c \x01(\x0b\x32\x1e.reput.consumer.v1.LiteExpiredH\x00\x42\x08\n\x06\x63hange\"\xa6\x01\n\x0eLiteSubscribed\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x04 \x03(\t\x12\x0f\n\x07removed\x18\x05 \x03(\t\x12\x13\n\x0bis_complete\x18\x06 \x01(\x08\x12\x13\n\x0bis_wildcard\x18\x07 \x01(\x08\x12\x10\n\x08is_ended\x18\x08 \x01(\x08\"c\n\x0bLiteExpired\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0blite_topics\x18\x02 \x03(\t\x12\x15\n\rqueue_offsets\x18\x03 \x03(\x03\x12\x19\n\x11\x63ommit_log_offset\x18\x04 \x01(\x03\"P\n\x05\x42\x65gan\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12/\n\tbeginning\x18\x02 \x01(\x0b\x32\x1c.reput.consumer.v1.Beginning\"C\n\x08QueueRef\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\"\xfe\x01\n\x05Lease\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x17\n\x0f\x64\x65livery_number\x18\x02 \x01(\x05\x12\x11\n\tuncounted\x18\x03 \x01(\x05\x12\x1e\n\x16invisible_until_millis\x18\x04 \x01(\x03\x12\x1a\n\x12renew_until_millis\x18\x05 \x01(\x03\x12\x11\n\tclient_id\x18\x06 \x01(\t\x12\x12\n\nattempt_id\x18\x07 \x01(\t\x12\x15\n\rmessage_group\x18\x08 \x01(\t\x12\x14\n\x0cis_delivered\x18\t \x01(\x08\x12\x0e\n\x06serial\x18\n \x01(\x03\x12\x13\n\x0bis_released\x18\x0b \x01(\x08\"z\n\x07Waiting\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x17\n\x0f\x64\x65livery_number\x18\x02 \x01(\x05\x12\x11\n\tuncounted\x18\x03 \x01(\x05\x12\x15\n\rmessage_group\x18\x04 \x01(\t\x12\x16\n\x0evisible_millis\x18\x05 \x01(\x03\"\xa2\x01\n\tHandedOut\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12(\n\x06leases\x18\x03 \x03(\x0b\x32\x18.reput.consumer.v1.Lease\x12*\n\x06passed\x18\x04 \x03(\x0b\x32\x1a.reput.consumer.v1.Waiting\"N\n\tDelivered\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x15\n\rqueue_offsets\x18\x02 \x03(\x03\"Y\n\x05\x45nded\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x15\n\rqueue_offsets\x18\x02 \x03(\x03\x12\r\n\x05moved\x18\x03 \x01(\x08\"\x7f\n\x06Hidden\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x14\n\x0cqueue_offset\x18\x02 \x01(\x03\x12\x1e\n\x16invisible_until_millis\x18\x03 \x01(\x03\x12\x13\n\x0bis_released\x18\x04 \x01(\x08\"M\n\x08Released\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x15\n\rqueue_offsets\x18\x02 \x03(\x03\"c\n\x08Returned\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12+\n\x07waiting\x18\x02 \x03(\x0b\x32\x1a.reput.consumer.v1.Waiting\"Z\n\x05Moved\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x10\n\x08is_reset\x18\x03 \x01(\x08\"\xa6\x02\n\x08GroupSet\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x0f\n\x07ordered\x18\x02 \x01(\x08\x12\x1d\n\x15\x64\x65livery_attempts_max\x18\x03 \x01(\x05\x12\x17\n\x0f\x63onsume_enabled\x18\x04 \x01(\x08\x12\x11\n\tbroadcast\x18\x05 \x01(\x08\x12\x35\n\rrequest_modes\x18\x06 \x03(\x0b\x32\x1e.reput.consumer.v1.RequestMode\x12\x1c\n\x0fpriority_factor\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12,\n\x04lite\x18\x08 \x01(\x0b\x32\x1e.reput.gateway.v1.LiteSettings\x12\x0f\n\x07made_by\x18\x0f \x01(\tB\x12\n\x10_priority_factor\"&\n\x0cGroupDeleted\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\"\xe5\x01\n\nGroupState\x12-\n\x08settings\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.GroupSet\x12-\n\x06queues\x18\x02 \x03(\x0b\x32\x1d.reput.consumer.v1.QueueState\x12=\n\x12lite_subscriptions\x18\x03 \x03(\x0b\x32!.reput.consumer.v1.LiteSubscribed\x12:\n\x0flight_positions\x18\x04 \x03(\x0b\x32!.reput.consumer.v1.LightPositions\"6\n\x0eLightPositions\x12\x0e\n\x06queues\x18\x01 \x03(\t\x12\x14\n\x0cnext_offsets\x18\x02 \x03(\x03\"\xfc\x01\n\nQueueState\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12(\n\x06leases\x18\x03 \x03(\x0b\x32\x18.reput.consumer.v1.Lease\x12+\n\x07waiting\x18\x04 \x03(\x0b\x32\x1a.reput.consumer.v1.Waiting\x12\x15\n\rreset_offsets\x18\x05 \x03(\x03\x12\x15\n\rmoved_offsets\x18\x06 \x03(\x03\x12\x18\n\x0bpopped_from\x18\x07 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_popped_fromBG\n\x11reput.consumer.v1P\x01Z\x1creput/consumer/v1;consumerv1\xaa\x02\x11Reput.Consumer.V1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dreput/consumer/v1/state.proto\x12\x11reput.consumer.v1\x1a(reput/consumer/v1/consumer_service.proto\x1a&reput/gateway/v1/gateway_service.proto\"\xb7\x02\n\x0bStateRecord\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12*\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x19.reput.consumer.v1.Change\x12-\n\x06groups\x18\x03 \x03(\x0b\x32\x1d.reput.consumer.v1.GroupState\x12\x45\n\x0c\x66ile_digests\x18\x04 \x03(\x0b\x32/.reput.consumer.v1.StateRecord.FileDigestsEntry\x12\x34\n\x0clite_expired\x18\x05 \x03(\x0b\x32\x1e.reput.consumer.v1.LiteExpired\x12\r\n\x05level\x18\x06 \x01(\x05\x1a\x32\n\x10\x46ileDigestsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\"\xeb\x04\n\x06\x43hange\x12\x32\n\nhanded_out\x18\x01 \x01(\x0b\x32\x1c.reput.consumer.v1.HandedOutH\x00\x12)\n\x05\x65nded\x18\x02 \x01(\x0b\x32\x18.reput.consumer.v1.EndedH\x00\x12+\n\x06hidden\x18\x03 \x01(\x0b\x32\x19.reput.consumer.v1.HiddenH\x00\x12/\n\x08returned\x18\x04 \x01(\x0b\x32\x1b.reput.consumer.v1.ReturnedH\x00\x12)\n\x05moved\x18\x05 \x01(\x0b\x32\x18.reput.consumer.v1.MovedH\x00\x12\x30\n\tgroup_set\x18\x06 \x01(\x0b\x32\x1b.reput.consumer.v1.GroupSetH\x00\x12\x38\n\rgroup_deleted\x18\x07 \x01(\x0b\x32\x1f.reput.consumer.v1.GroupDeletedH\x00\x12\x31\n\tdelivered\x18\x08 \x01(\x0b\x32\x1c.reput.consumer.v1.DeliveredH\x00\x12/\n\x08released\x18\t \x01(\x0b\x32\x1b.reput.consumer.v1.ReleasedH\x00\x12)\n\x05\x62\x65gan\x18\n \x01(\x0b\x32\x18.reput.consumer.v1.BeganH\x00\x12<\n\x0flite_subscribed\x18\x0b \x01(\x0b\x32!.reput.consumer.v1.LiteSubscribedH\x00\x12\x36\n\x0clite_expired\x18\x0c \x01(\x0b\x32\x1e.reput.consumer.v1.LiteExpiredH\x00\x42\x08\n\x06\x63hange\"\xa6\x01\n\x0eLiteSubscribed\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\r\n\x05\x61\x64\x64\x65\x64\x18\x04 \x03(\t\x12\x0f\n\x07removed\x18\x05 \x03(\t\x12\x13\n\x0bis_complete\x18\x06 \x01(\x08\x12\x13\n\x0bis_wildcard\x18\x07 \x01(\x08\x12\x10\n\x08is_ended\x18\x08 \x01(\x08\"c\n\x0bLiteExpired\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0blite_topics\x18\x02 \x03(\t\x12\x15\n\rqueue_offsets\x18\x03 \x03(\x03\x12\x19\n\x11\x63ommit_log_offset\x18\x04 \x01(\x03\"P\n\x05\x42\x65gan\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12/\n\tbeginning\x18\x02 \x01(\x0b\x32\x1c.reput.consumer.v1.Beginning\"C\n\x08QueueRef\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\x05\"\xfe\x01\n\x05Lease\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x17\n\x0f\x64\x65livery_number\x18\x02 \x01(\x05\x12\x11\n\tuncounted\x18\x03 \x01(\x05\x12\x1e\n\x16invisible_until_millis\x18\x04 \x01(\x03\x12\x1a\n\x12renew_until_millis\x18\x05 \x01(\x03\x12\x11\n\tclient_id\x18\x06 \x01(\t\x12\x12\n\nattempt_id\x18\x07 \x01(\t\x12\x15\n\rmessage_group\x18\x08 \x01(\t\x12\x14\n\x0cis_delivered\x18\t \x01(\x08\x12\x0e\n\x06serial\x18\n \x01(\x03\x12\x13\n\x0bis_released\x18\x0b \x01(\x08\"z\n\x07Waiting\x12\x14\n\x0cqueue_offset\x18\x01 \x01(\x03\x12\x17\n\x0f\x64\x65livery_number\x18\x02 \x01(\x05\x12\x11\n\tuncounted\x18\x03 \x01(\x05\x12\x15\n\rmessage_group\x18\x04 \x01(\t\x12\x16\n\x0evisible_millis\x18\x05 \x01(\x03\"\xa2\x01\n\tHandedOut\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12(\n\x06leases\x18\x03 \x03(\x0b\x32\x18.reput.consumer.v1.Lease\x12*\n\x06passed\x18\x04 \x03(\x0b\x32\x1a.reput.consumer.v1.Waiting\"N\n\tDelivered\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x15\n\rqueue_offsets\x18\x02 \x03(\x03\"Y\n\x05\x45nded\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x15\n\rqueue_offsets\x18\x02 \x03(\x03\x12\r\n\x05moved\x18\x03 \x01(\x08\"\x7f\n\x06Hidden\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x14\n\x0cqueue_offset\x18\x02 \x01(\x03\x12\x1e\n\x16invisible_until_millis\x18\x03 \x01(\x03\x12\x13\n\x0bis_released\x18\x04 \x01(\x08\"M\n\x08Released\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x15\n\rqueue_offsets\x18\x02 \x03(\x03\"c\n\x08Returned\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12+\n\x07waiting\x18\x02 \x03(\x0b\x32\x1a.reput.consumer.v1.Waiting\"Z\n\x05Moved\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12\x10\n\x08is_reset\x18\x03 \x01(\x08\"\xa6\x02\n\x08GroupSet\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\x12\x0f\n\x07ordered\x18\x02 \x01(\x08\x12\x1d\n\x15\x64\x65livery_attempts_max\x18\x03 \x01(\x05\x12\x17\n\x0f\x63onsume_enabled\x18\x04 \x01(\x08\x12\x11\n\tbroadcast\x18\x05 \x01(\x08\x12\x35\n\rrequest_modes\x18\x06 \x03(\x0b\x32\x1e.reput.consumer.v1.RequestMode\x12\x1c\n\x0fpriority_factor\x18\x07 \x01(\x05H\x00\x88\x01\x01\x12,\n\x04lite\x18\x08 \x01(\x0b\x32\x1e.reput.gateway.v1.LiteSettings\x12\x0f\n\x07made_by\x18\x0f \x01(\tB\x12\n\x10_priority_factor\"&\n\x0cGroupDeleted\x12\x16\n\x0e\x63onsumer_group\x18\x01 \x01(\t\"\xe5\x01\n\nGroupState\x12-\n\x08settings\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.GroupSet\x12-\n\x06queues\x18\x02 \x03(\x0b\x32\x1d.reput.consumer.v1.QueueState\x12=\n\x12lite_subscriptions\x18\x03 \x03(\x0b\x32!.reput.consumer.v1.LiteSubscribed\x12:\n\x0flight_positions\x18\x04 \x03(\x0b\x32!.reput.consumer.v1.LightPositions\"6\n\x0eLightPositions\x12\x0e\n\x06queues\x18\x01 \x03(\t\x12\x14\n\x0cnext_offsets\x18\x02 \x03(\x03\"\xfc\x01\n\nQueueState\x12*\n\x05queue\x18\x01 \x01(\x0b\x32\x1b.reput.consumer.v1.QueueRef\x12\x13\n\x0bnext_offset\x18\x02 \x01(\x03\x12(\n\x06leases\x18\x03 \x03(\x0b\x32\x18.reput.consumer.v1.Lease\x12+\n\x07waiting\x18\x04 \x03(\x0b\x32\x1a.reput.consumer.v1.Waiting\x12\x15\n\rreset_offsets\x18\x05 \x03(\x03\x12\x15\n\rmoved_offsets\x18\x06 \x03(\x03\x12\x18\n\x0bpopped_from\x18\x07 \x01(\x03H\x00\x88\x01\x01\x42\x0e\n\x0c_popped_fromBG\n\x11reput.consumer.v1P\x01Z\x1creput/consumer/v1;consumerv1\xaa\x02\x11Reput.Consumer.V1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,45 +37,45 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATERECORD_FILEDIGESTSENTRY']._loaded_options = None
   _globals['_STATERECORD_FILEDIGESTSENTRY']._serialized_options = b'8\001'
   _globals['_STATERECORD']._serialized_start=135
-  _globals['_STATERECORD']._serialized_end=431
-  _globals['_STATERECORD_FILEDIGESTSENTRY']._serialized_start=381
-  _globals['_STATERECORD_FILEDIGESTSENTRY']._serialized_end=431
-  _globals['_CHANGE']._serialized_start=434
-  _globals['_CHANGE']._serialized_end=1053
-  _globals['_LITESUBSCRIBED']._serialized_start=1056
-  _globals['_LITESUBSCRIBED']._serialized_end=1222
-  _globals['_LITEEXPIRED']._serialized_start=1224
-  _globals['_LITEEXPIRED']._serialized_end=1323
-  _globals['_BEGAN']._serialized_start=1325
-  _globals['_BEGAN']._serialized_end=1405
-  _globals['_QUEUEREF']._serialized_start=1407
-  _globals['_QUEUEREF']._serialized_end=1474
-  _globals['_LEASE']._serialized_start=1477
-  _globals['_LEASE']._serialized_end=1731
-  _globals['_WAITING']._serialized_start=1733
-  _globals['_WAITING']._serialized_end=1855
-  _globals['_HANDEDOUT']._serialized_start=1858
-  _globals['_HANDEDOUT']._serialized_end=2020
-  _globals['_DELIVERED']._serialized_start=2022
-  _globals['_DELIVERED']._serialized_end=2100
-  _globals['_ENDED']._serialized_start=2102
-  _globals['_ENDED']._serialized_end=2191
-  _globals['_HIDDEN']._serialized_start=2193
-  _globals['_HIDDEN']._serialized_end=2320
-  _globals['_RELEASED']._serialized_start=2322
-  _globals['_RELEASED']._serialized_end=2399
-  _globals['_RETURNED']._serialized_start=2401
-  _globals['_RETURNED']._serialized_end=2500
-  _globals['_MOVED']._serialized_start=2502
-  _globals['_MOVED']._serialized_end=2592
-  _globals['_GROUPSET']._serialized_start=2595
-  _globals['_GROUPSET']._serialized_end=2889
-  _globals['_GROUPDELETED']._serialized_start=2891
-  _globals['_GROUPDELETED']._serialized_end=2929
-  _globals['_GROUPSTATE']._serialized_start=2932
-  _globals['_GROUPSTATE']._serialized_end=3161
-  _globals['_LIGHTPOSITIONS']._serialized_start=3163
-  _globals['_LIGHTPOSITIONS']._serialized_end=3217
-  _globals['_QUEUESTATE']._serialized_start=3220
-  _globals['_QUEUESTATE']._serialized_end=3472
+  _globals['_STATERECORD']._serialized_end=446
+  _globals['_STATERECORD_FILEDIGESTSENTRY']._serialized_start=396
+  _globals['_STATERECORD_FILEDIGESTSENTRY']._serialized_end=446
+  _globals['_CHANGE']._serialized_start=449
+  _globals['_CHANGE']._serialized_end=1068
+  _globals['_LITESUBSCRIBED']._serialized_start=1071
+  _globals['_LITESUBSCRIBED']._serialized_end=1237
+  _globals['_LITEEXPIRED']._serialized_start=1239
+  _globals['_LITEEXPIRED']._serialized_end=1338
+  _globals['_BEGAN']._serialized_start=1340
+  _globals['_BEGAN']._serialized_end=1420
+  _globals['_QUEUEREF']._serialized_start=1422
+  _globals['_QUEUEREF']._serialized_end=1489
+  _globals['_LEASE']._serialized_start=1492
+  _globals['_LEASE']._serialized_end=1746
+  _globals['_WAITING']._serialized_start=1748
+  _globals['_WAITING']._serialized_end=1870
+  _globals['_HANDEDOUT']._serialized_start=1873
+  _globals['_HANDEDOUT']._serialized_end=2035
+  _globals['_DELIVERED']._serialized_start=2037
+  _globals['_DELIVERED']._serialized_end=2115
+  _globals['_ENDED']._serialized_start=2117
+  _globals['_ENDED']._serialized_end=2206
+  _globals['_HIDDEN']._serialized_start=2208
+  _globals['_HIDDEN']._serialized_end=2335
+  _globals['_RELEASED']._serialized_start=2337
+  _globals['_RELEASED']._serialized_end=2414
+  _globals['_RETURNED']._serialized_start=2416
+  _globals['_RETURNED']._serialized_end=2515
+  _globals['_MOVED']._serialized_start=2517
+  _globals['_MOVED']._serialized_end=2607
+  _globals['_GROUPSET']._serialized_start=2610
+  _globals['_GROUPSET']._serialized_end=2904
+  _globals['_GROUPDELETED']._serialized_start=2906
+  _globals['_GROUPDELETED']._serialized_end=2944
+  _globals['_GROUPSTATE']._serialized_start=2947
+  _globals['_GROUPSTATE']._serialized_end=3176
+  _globals['_LIGHTPOSITIONS']._serialized_start=3178
+  _globals['_LIGHTPOSITIONS']._serialized_end=3232
+  _globals['_QUEUESTATE']._serialized_start=3235
+  _globals['_QUEUESTATE']._serialized_end=3487
 # @@protoc_insertion_point(module_scope)

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class StateRecord(_message.Message):
-    __slots__ = ("epoch", "changes", "groups", "file_digests", "lite_expired")
+    __slots__ = ("epoch", "changes", "groups", "file_digests", "lite_expired", "level")
     class FileDigestsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -22,12 +22,14 @@ class StateRecord(_message.Message):
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     FILE_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     LITE_EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     changes: _containers.RepeatedCompositeFieldContainer[Change]
     groups: _containers.RepeatedCompositeFieldContainer[GroupState]
     file_digests: _containers.ScalarMap[str, bytes]
     lite_expired: _containers.RepeatedCompositeFieldContainer[LiteExpired]
-    def __init__(self, epoch: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupState, _Mapping]]] = ..., file_digests: _Optional[_Mapping[str, bytes]] = ..., lite_expired: _Optional[_Iterable[_Union[LiteExpired, _Mapping]]] = ...) -> None: ...
+    level: int
+    def __init__(self, epoch: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[GroupState, _Mapping]]] = ..., file_digests: _Optional[_Mapping[str, bytes]] = ..., lite_expired: _Optional[_Iterable[_Union[LiteExpired, _Mapping]]] = ..., level: _Optional[int] = ...) -> None: ...
 
 class Change(_message.Message):
     __slots__ = ("handed_out", "ended", "hidden", "returned", "moved", "group_set", "group_deleted", "delivered", "released", "began", "lite_subscribed", "lite_expired")
