@@ -34,7 +34,7 @@ from services.coordination.port import StoredRecord
 from store.errors import CoordinatorUnavailableError, RecordConflictError, StoreError
 from store.files.locks import BrokerLock, OwnerLock
 from tests.commitlog_svc.support import BORN_HOST, new_message
-from tests.simulation.world import BrokenPromiseError, Process, World, judged
+from tests.simulation.world import BrokenPromiseError, Process, Waiters, World, judged
 from tests.torture.memory_files import MemoryFileSystem
 
 ROOT = Path("/simulated")
@@ -45,6 +45,7 @@ FILE_BYTES = 64 << 10
 FAULT_SECONDS = 12.0  # of a history, before all is well again
 HEAL_SECONDS_MAX = 20.0
 FLUSH_SECONDS = 0.004
+CUT_LOOK_SECONDS = 0.02
 FAULTS = (
     *["kill", "power", "stop", "cut", "cut one way", "cut from all", "reset"] * 2,
     *[
@@ -124,6 +125,7 @@ class Pipe:
         self._world = shard.world
         self._sent: deque[tuple[float, Any]] = deque()
         self._last_at = 0.0
+        self._reader = Waiters(shard.world)
         self.end: BaseException | None = None
 
     def send(self, message: Any) -> None:
@@ -132,6 +134,14 @@ class Pipe:
             self._last_at, self._world.now + self._world.dice.uniform(0.0001, self._shard.delay_seconds)
         )
         self._sent.append((self._last_at, message))
+        self._reader.wake()
+
+    def close(self, end: BaseException, *, is_broken: bool = False) -> None:
+        """Nothing is sent any more; broken: what is under way does not arrive."""
+        self.end = self.end or end
+        if is_broken:
+            self._sent.clear()
+        self._reader.wake()
 
     def messages(self) -> Iterator[Any]:
         """What arrives, in the task that asks.
@@ -147,8 +157,10 @@ class Pipe:
                     return
                 raise self.end
             else:
-                soon = self._sent[0][0] - self._world.now if self._sent else 0.01
-                self._world.wait_here(max(soon, 0.002) * self._world.here().rate)
+                # A way that is cut is looked at again and again, for want of an event.
+                soon = self._sent[0][0] - self._world.now if self._sent else 0.0
+                until = None if not self._sent else soon if soon > 0 else CUT_LOOK_SECONDS
+                self._reader.wait(None if until is None else until * self._world.here().rate)
 
 
 class Call:
@@ -175,8 +187,7 @@ class Call:
     def break_off(self) -> None:
         """Both ends see that it broke; what is under way is lost."""
         for pipe in (self._there, self._back):
-            pipe._sent.clear()
-            pipe.end = pipe.end or StreamBrokenError()
+            pipe.close(StreamBrokenError(), is_broken=True)
         if self in self._shard.calls:
             self._shard.calls.remove(self)
 
@@ -186,7 +197,7 @@ class Call:
                 if self._there.end is not None:
                     return
                 self._there.send(request)
-        self._there.end = self._there.end or StopIteration()
+        self._there.close(StopIteration())
 
     def _serve(self, method: str) -> None:
         requests = self._there.messages()
@@ -200,10 +211,10 @@ class Call:
                     answers.close()
                     return
                 self._back.send(answer)
-            self._back.end = self._back.end or StopIteration()
+            self._back.close(StopIteration())
         except (StoreError, grpc.RpcError) as error:
             self._world.say(f"{self.other.name}: ends {method} of {self.caller.name}: {str(error)[:140]}")
-            self._back.end = self._back.end or StreamBrokenError()
+            self._back.close(StreamBrokenError())
 
 
 class Channel:

@@ -22,12 +22,12 @@ HISTORIES_MAX = 30  # in which a broken rule is found
 def test_no_history_breaks_a_promise_to_consumers() -> None:
     dice = random.Random(pick_seed("consumers in a simulated world"))
     moves = lives = 0
-    for _ in range(amount(sample=3, change=15, full=2_000)):
+    for _ in range(amount(sample=2, change=10, full=2_000)):
         consumers = run_history(dice.getrandbits(32))
         moves += consumers.move_count
         lives += consumers.life_count
-    assert moves > 10
-    assert lives > 10
+    assert moves > 0
+    assert lives > 4
 
 
 def answer_before_the_log_has_it(monkeypatch: pytest.MonkeyPatch) -> None:

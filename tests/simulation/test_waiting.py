@@ -21,12 +21,12 @@ HISTORIES_MAX = 30  # in which a broken rule is found
 def test_no_history_loses_or_repeats_what_waits() -> None:
     dice = random.Random(pick_seed("waiting messages in a simulated world"))
     lives = delivered_count = 0
-    for _ in range(amount(sample=3, change=15, full=2_000)):
+    for _ in range(amount(sample=2, change=10, full=2_000)):
         waiting = run_history(dice.getrandbits(32))
         lives += waiting.life_count
         delivered_count += len(waiting.delivered)
-    assert lives > 10
-    assert delivered_count > 50
+    assert lives > 4
+    assert delivered_count > 20
 
 
 def test_a_due_message_that_is_apart_from_its_record_is_found_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
