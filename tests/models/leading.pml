@@ -20,7 +20,8 @@
    Times are ticks. The clock of a leader may be the slowest and that of a candidate the fastest: LEASE is how many ticks of true time
    a lease lasts at most, PATIENCE how many a candidate waits at least. PATIENCE >= LEASE says that clocks drift within the bound.
 
-   The bounds are macros, with their defaults below. BROKEN_... breaks a rule each, and the check finds it (test_leading.py). */
+   The bounds are macros, with their defaults below. BROKEN_... breaks a rule each, and the check finds it (test_leading.py,
+   test_traces.py). SEE(what, who, whom, number) names a step for traces of the real rules (traces.py); in a search it is true. */
 
 #ifndef REPLICAS
 #define REPLICAS 3
