@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cli.exits import CliError
-from cli.times import iso_text, moment_of, parse_limit, parse_time, parse_zone, set_zone, utc_text
+from cli.times import iso_text, moment_of, parse_limit, parse_place, parse_time, parse_zone, set_zone, utc_text
 
 NOW_MILLIS = 1_795_256_951_776
 
@@ -103,3 +103,11 @@ def test_what_is_no_zone_is_refused_as_usage(zone: str) -> None:
     with pytest.raises(CliError) as refused:
         parse_zone(zone)
     assert refused.value.code == 2
+
+
+def test_a_plain_number_is_an_offset_of_the_log_and_everything_else_a_time() -> None:
+    assert parse_place("1795256951776", is_end=True) == (1_795_256_951_776, None)
+    assert parse_place("2026-01-31T12:00:00Z", is_end=True) == (None, 1_769_860_800_000)
+    assert parse_place(None, is_end=True) == (None, None)
+    with pytest.raises(CliError):
+        parse_place("yesterday", is_end=False)
