@@ -13,6 +13,7 @@ All of it goes through the gateway's contracts, which every release has.
 """
 
 import contextlib
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -118,12 +119,7 @@ class Clients:
         pending = self.stub.ListPendingTransactions(pb.ListPendingTransactionsRequest(), **CALL)
         assert {each.transaction_id for each in pending.transactions} >= set(left.half.values())
         for transaction_id in left.half.values():
-            self.stub.EndTransaction(
-                pb.EndTransactionRequest(
-                    topic=TOPIC, transaction_id=transaction_id, resolution=pb.TRANSACTION_RESOLUTION_COMMIT
-                ),
-                **CALL,
-            )
+            self._commit(transaction_id)
         if with_handles:
             for name, handle in left.leased.items():
                 assert self._ack(handle), f"the handle of {name} is not good any more"
@@ -173,6 +169,25 @@ class Clients:
 
         wait_until(is_over, lambda: f"missing {sorted(set(wanted) - got.keys())}", seconds=2 * WAIT_SECONDS_MAX)
         return got
+
+    def _commit(self, transaction_id: str) -> None:
+        """Until it is answered; behind an answer that did not come it may have been carried out."""
+        request = pb.EndTransactionRequest(
+            topic=TOPIC, transaction_id=transaction_id, resolution=pb.TRANSACTION_RESOLUTION_COMMIT
+        )
+        tries = itertools.count()
+
+        def is_answered() -> bool:
+            try:
+                self.stub.EndTransaction(request, **CALL)
+            except grpc.RpcError as error:
+                is_done = next(tries) > 0 and error.code() is grpc.StatusCode.NOT_FOUND
+                if error.code() is not grpc.StatusCode.UNAVAILABLE and not is_done:
+                    raise
+                return is_done
+            return True
+
+        wait_until(is_answered, f"the commit of {transaction_id}")
 
     def _ack(self, handle: str) -> bool:
         return answered(partial(self._pops.ack, GROUP, handle))
