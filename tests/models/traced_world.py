@@ -279,6 +279,8 @@ class TracedWorld(World):
             self._reporting.discard((life, follower.name))
             if leader.life != life or self._reports_of.get((life, follower.name)) != number:
                 return
+            if leader.rules.has_resigned or leader.rules._successor is not None:
+                return  # it counts for nothing; in the model this life is over
             leader.rules.note_promise(follower.name, now)
             leader.positions[follower.name] = taken
             leader.answered_at[follower.name] = self.clock(leader)
