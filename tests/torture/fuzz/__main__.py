@@ -68,9 +68,20 @@ INSTRUMENTED = [
     "commitlog_svc.recovery.safe_point",
     "commitlog_svc.replication.leading.record",
 ]
+
+
+def _others() -> list[str]:
+    """The modules of the same packages that are not instrumented: `include` takes whole packages only."""
+    root = Path(__file__).resolve().parents[3]
+    packages = {name.partition(".")[0] for name in INSTRUMENTED}
+    files = [path.relative_to(root) for package in packages for path in (root / package).rglob("*.py")]
+    names = [".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in files]
+    return [name for name in names if not any(f"{name}.".startswith(f"{wanted}.") for wanted in INSTRUMENTED)]
+
+
 with (
     contextlib.redirect_stderr(io.StringIO()),
-    atheris.instrument_imports(include=INSTRUMENTED),
+    atheris.instrument_imports(include=INSTRUMENTED, exclude=_others()),
 ):  # it names each module
     from tests.torture.fuzz.targets import SELF_TEST, TARGETS
 
@@ -89,10 +100,9 @@ def _fuzz(name: str, arguments: argparse.Namespace, directory: Path) -> int:
         return pid
     try:
         _run(name, arguments, directory)
-    except BaseException:
+    except Exception:
         traceback.print_exc()
-    finally:
-        os._exit(1)  # a fuzzer does not return, and what the parent does at its end is not done here
+    sys.exit(1)  # as atheris ends with a find: at the end of Python libFuzzer writes the input
 
 
 def _run(name: str, arguments: argparse.Namespace, directory: Path) -> None:
@@ -114,16 +124,17 @@ def _run(name: str, arguments: argparse.Namespace, directory: Path) -> None:
         kept = arguments.corpus / name
         kept.mkdir(parents=True, exist_ok=True)
         corpora.insert(0, str(kept))
-    options = {
+    options: dict[str, object] = {
         "max_total_time": arguments.seconds,
         "max_len": target.input_bytes_max,
-        "dict": words,
         "seed": arguments.seed,
         "timeout": HANG_SECONDS,
         "rss_limit_mb": MEMORY_MIB_MAX,
         "print_final_stats": 1,
         "artifact_prefix": f"{arguments.finds}/{name}-",
     }
+    if target.tokens:  # an empty file is refused
+        options["dict"] = words
     atheris.Setup([sys.argv[0], *(f"-{key}={value}" for key, value in options.items()), *corpora], target.run)
     atheris.Fuzz()
 
@@ -160,7 +171,7 @@ def main() -> int:
     print(f"{len(names)} targets, {arguments.seconds} s each, seed {arguments.seed}", flush=True)
     running: dict[int, tuple[str, Path, float]] = {}
     found = 0
-    scratch = tempfile.mkdtemp(prefix="reput-fuzz-")
+    scratch, parent = tempfile.mkdtemp(prefix="reput-fuzz-"), os.getpid()
     try:
         waiting = list(names)
         while waiting or running:
@@ -175,7 +186,8 @@ def main() -> int:
             print(_line(name, status, directory, time.monotonic() - began), flush=True)
             shutil.rmtree(directory)
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        if os.getpid() == parent:
+            shutil.rmtree(scratch, ignore_errors=True)
     print(f"{found} of {len(names)} targets found something" + (f": see {arguments.finds}" if found else ""))
     return int(found > 0)
 

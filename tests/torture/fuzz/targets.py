@@ -307,4 +307,4 @@ def _self_test(data: bytes) -> None:
 
 
 # Not of the product: shows that a find is found, kept and told.
-SELF_TEST = {"self_test": Target(_self_test, lambda: [b"F", b"U"])}
+SELF_TEST = {"self_test": Target(_self_test, lambda: [b"F", b"U"], (b"FU",))}
