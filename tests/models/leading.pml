@@ -533,12 +533,13 @@ proctype link(byte i; byte j) {
         least = 0;
         SEEN }
 
-    /* A leader gives up for a member of its set. It acknowledges nothing from the begin of the call on, and its process ends. */
-    :: d_step { SEE(HAND_OVER, i, j, r[i].known.epoch) && r[i].role == LEADER && r[i].is_fresh && hand_overs > 0 && HAS(r[i].known.in_sync, j) ->
+    /* A leader gives up for a member of its set. It acknowledges nothing from the begin of the call on, and its process ends. A change
+       that is stored meanwhile may take that member out of the set: then it does not stand, and the others wait. */
+    :: d_step { SEE(HAND_OVER, i, j, r[i].known.epoch) && r[i].role == LEADER && r[i].is_fresh && hand_overs > 0 ->
         hand_overs = (hand_overs == ANY -> ANY : hand_overs - 1);
         store(r[i].known.epoch, NOBODY, r[i].known.in_sync, j); restart(i);
         SEEN }
-    :: d_step { SEE(HAND_OVER_UNKNOWN, i, j, r[i].known.epoch) && r[i].role == LEADER && r[i].is_fresh && hand_overs > 0 && HAS(r[i].known.in_sync, j) && MAY_STRAY ->
+    :: d_step { SEE(HAND_OVER_UNKNOWN, i, j, r[i].known.epoch) && r[i].role == LEADER && r[i].is_fresh && hand_overs > 0 && MAY_STRAY ->
         hand_overs = (hand_overs == ANY -> ANY : hand_overs - 1);
         go_astray(r[i].known.epoch, NOBODY, r[i].known.in_sync, j); restart(i);
         SEEN }
