@@ -25,7 +25,7 @@ from gateway.ports.shard import CREATE_TOPIC
 from gateway.ports.shards import ShardsSource
 from gateway.tenants.rate import Rate
 from gateway.tenants.tenants_file import NAMESPACE_COUNT_MAX, Quotas, TenantsFile
-from gateway.tenants.usage import Usage, is_topic_of_group, usage_of
+from gateway.tenants.usage import Usage, is_topic_of_group, topics_of_groups, usage_of
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.observing.meters import CounterFamily, Meters
 from store.errors import QuotaExceededError, StoreError
@@ -117,18 +117,21 @@ class Tenant:
         return name in names or limit is None or len(names) < limit
 
     def note(self, quota: str, name: str) -> None:
-        """It has a topic or a group of this name, or will have it; nothing where it has no quota of them."""
+        """It has a topic or a group of this name, or will have it; nothing where no quota asks for them."""
         limit = getattr(self.quotas, quota)
-        if self._is_of_group(quota, name):
+        if limit is None and quota == GROUPS and self.quotas.topics is not None:
+            limit = NOTED_COUNT_MAX  # their retry topics are no topics of its own
+        if limit is None or self._is_of_group(quota, name):
             return
-        if limit is not None and len(getattr(self.unseen, quota)) < min(limit + 1, NOTED_COUNT_MAX):
+        if len(getattr(self.unseen, quota)) < min(limit + 1, NOTED_COUNT_MAX):
             for usage in (self.has, self.unseen):
                 if usage is not None:
                     getattr(usage, quota).add(name)
 
     def _is_of_group(self, quota: str, name: str) -> bool:
         """Whether it is a retry or dead-letter topic of a group that it has: it counts with its group."""
-        return quota == TOPICS and self.has is not None and is_topic_of_group(name, self.has.groups)
+        has = self.has
+        return quota == TOPICS and has is not None and is_topic_of_group(name, has.groups, has.topics)
 
     def note_client(self, key: Hashable, now_seconds: float) -> None:
         """A client has named it."""
@@ -322,8 +325,9 @@ class Tenants:
             for namespace, tenant in tenants.items():
                 tenant.sent_bytes_unseen -= sent_bytes[namespace]  # now: a look that fails has not seen them
                 has = found.get(namespace) or Usage()
-                has.topics |= tenant.unseen.topics
                 has.groups |= tenant.unseen.groups
+                has.topics |= tenant.unseen.topics
+                has.topics -= topics_of_groups(has.topics, has.groups)
                 tenant.has = has
 
     def now(self) -> Mapping[str, Tenant]:

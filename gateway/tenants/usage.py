@@ -61,18 +61,28 @@ def usage_of(shards: Shards, deadline: Deadline) -> dict[str, Usage]:
             usage.stored_bytes += queue.stored_bytes
             usage.queue_topics.add(queue.topic)
     for usage in found.values():
-        usage.topics = {topic for topic in usage.topics if not is_topic_of_group(topic, usage.groups)}
+        usage.topics -= topics_of_groups(usage.topics, usage.groups)
     return found
 
 
-def is_topic_of_group(topic: str, groups: Collection[str]) -> bool:
-    """Whether it is the retry or dead-letter topic of one of these groups; without a group such a name is any topic."""
-    of_group = topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
-    if of_group == topic:
+def topics_of_groups(topics: Collection[str], groups: Collection[str]) -> set[str]:
+    """Those of some topics that are retry and dead-letter topics of these groups; such a name without a group is any topic."""
+    return {topic for topic in topics if is_topic_of_group(topic, groups, topics)}
+
+
+def is_topic_of_group(topic: str, groups: Collection[str], topics: Collection[str]) -> bool:
+    """Whether it is the retry or dead-letter topic of one of these groups, and, where it names one, of one of these topics."""
+    if topic.startswith(DLQ_PREFIX):
+        return topic.removeprefix(DLQ_PREFIX) in groups
+    if not topic.startswith(RETRY_PREFIX):
         return False
+    of_group = topic.removeprefix(RETRY_PREFIX)
+    if of_group in groups:
+        return True
     # The retry topic of a group that pops a topic has both names in it.
-    ends = [len(of_group), *(at for at, character in enumerate(of_group) if character in "_+")]
-    return any(of_group[:end] in groups for end in ends)
+    ends = [at for at, character in enumerate(of_group) if character in "_+" and of_group[:at] in groups]
+    popped = (of_group[end + 1 :] for end in ends)
+    return any(name in topics and not name.startswith((RETRY_PREFIX, DLQ_PREFIX)) for name in popped)
 
 
 def sent_rates(shards: Shards, topics: Iterable[str], deadline: Deadline) -> Mapping[str, tuple[float, float]]:

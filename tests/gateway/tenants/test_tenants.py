@@ -177,20 +177,33 @@ def test_an_append_that_would_make_one_topic_too_many_is_refused() -> None:
     refused = {"namespace": "a", "quota": "topics", "quotaMax": "2", "topic": "a%V"}
     assert file.refused("a%V") == refused | {"index": "0"}
     assert file.refused("a%T", "a%V", "a%V") == refused | {"index": "1"}
-    file.append("a%U", "%RETRY%a%g", "%DLQ%a%g", "%RETRY%a%g_T", "%RETRY%a%g+T")
+    file.append("a%U", "%RETRY%a%g", "%DLQ%a%g", "%RETRY%a%g_a%T", "%RETRY%a%g+a%U")
 
 
 def test_retry_topics_of_no_group_passed_the_quota_of_topics() -> None:
     file = looked("[namespaces.a]\ntopics = 1", a=Usage(set(), {"a%g"}))
     file.append("%RETRY%a%x")
-    for topic in ("%RETRY%a%y", "%DLQ%a%y", "%RETRY%a%gone_T"):
+    for topic in ("%RETRY%a%y", "%DLQ%a%y", "%RETRY%a%gone_T", "%RETRY%a%g_1", "%DLQ%a%g_1", "%RETRY%a%g_%RETRY%a%x"):
         file.refused(topic)
         with pytest.raises(QuotaExceededError):
             file.tenants.check_topic(topic)
-    file.tenants.look(Shards(["%RETRY%a%x", "%RETRY%a%g_T"], ["a%g"]))  # type: ignore[arg-type]  # as good as one
+    topics = ["a%T", "%RETRY%a%x", "%RETRY%a%g", "%RETRY%a%g_a%T", "%RETRY%a%g_1"]
+    file.tenants.look(Shards(topics, ["a%g"]))  # type: ignore[arg-type]  # as good as one
     has = file.tenants.now()["a"].has
     assert has is not None
-    assert has.topics == {"%RETRY%a%x"}
+    assert has.topics == {"a%T", "%RETRY%a%x", "%RETRY%a%g_1"}
+
+
+def test_the_retry_topic_of_a_group_that_has_just_been_made_is_its_own() -> None:
+    """Also where groups have no quota, and before the first look."""
+    file = File("[namespaces.a]\ntopics = 1")
+    file.tenants.check_group("a%g")
+    file.append("%RETRY%a%g")
+    file.tenants.look(Shards(["%RETRY%a%g"], ["a%g"]))  # type: ignore[arg-type]  # as good as one
+    file.append("a%T", "%RETRY%a%g")
+    file.tenants.check_group("a%h")
+    file.append("%RETRY%a%h")
+    file.refused("a%U")
 
 
 def test_a_command_that_would_make_one_topic_too_many_is_refused() -> None:
