@@ -19,7 +19,7 @@ PARTS: Mapping[str, tuple[RowId, ...]] = {
     "Replicas and mirrors": (22, 23, 24, 25),
     "Remoting": (26, 27, 28, 29, 30, 31),
     "Name server": (32,),
-    "Spark": tuple(f"T{number}" for number in range(1, 16)),
+    "Spark": tuple(f"T{number}" for number in range(1, 17)),
 }
 """Each row belongs to one part."""
 

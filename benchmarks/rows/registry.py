@@ -34,6 +34,7 @@ from benchmarks.rows.restart import Restart
 from benchmarks.rows.sending import OfficialSend
 from benchmarks.rows.six_services import SixServices
 from benchmarks.rows.start import Start
+from benchmarks.rows.table import IcebergTable
 from benchmarks.rows.timer_growth import TimerGrowth
 from benchmarks.rows.timers import TimerDrain, TimerLateness
 from benchmarks.rows.transactions import Transactions
@@ -50,7 +51,7 @@ _ROWS: tuple[type[Row], ...] = (
     RemotingSends, RemotingBatches, RemotingPush, RemotingLitePull, RemotingQueries, RemotingIdle, NameServerRow,
     Embedded, FirstSeconds, SixServices,
     QueueScan, FullScan, ArrowScan, SparkCost, SparkRebuild, IndexFill, Pushdown, Pruning, ArchiveGroup, WorkerMemory,
-    ScanGrowth, ObjectScan, BulkToParquet, ColdTier, TwoWorkers,
+    ScanGrowth, ObjectScan, BulkToParquet, ColdTier, TwoWorkers, IcebergTable,
 )  # fmt: skip
 NUMBERS = tuple(row.number for row in _ROWS)
 
