@@ -250,6 +250,8 @@ def _pull_new(
             topics = list(client.topics(topic=wanted.topic))
         except ReputClientError:
             continue  # the pulls say what is wrong
+        except ValueError:
+            return  # the client is closed: the command has ended
         for source in (each for topic in topics for each in topic.queues):
             if (source.broker_name, source.queue_id) not in known:
                 known.add((source.broker_name, source.queue_id))

@@ -143,8 +143,8 @@ def mutated(chance: random.Random, data: bytes) -> bytes:
                 changed[at : at + 30] = changed[other : other + 30]
             case _:
                 del changed[chance.randrange(len(changed)) :]
-                if not changed:
-                    return data[: chance.randrange(1, len(data))]
+        if not changed:
+            return data[: chance.randrange(1, len(data))]
     return bytes(changed)
 
 
