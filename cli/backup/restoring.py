@@ -6,6 +6,9 @@
                      more than the log does
                                               ^ log, topics, epochs: of the oldest backup that reaches the moment
 
+A backup reaches a time if it was taken at or after it, and has a record behind the last one of that time, or is the newest:
+what was stored while it was made is in the next one, and a clock may have been ahead.
+
 The log ends behind the last record before an offset, or behind the last one stored at or before a time, and never in the
 middle of an atomic request: a request that the moment cuts apart is left out. Everything is written and checked beside the
 goal (`cli/transfer/staging.py`), which appears whole or not at all.
@@ -102,10 +105,10 @@ def restore_store(
     report = JobReport.begin("restore")
     backups, damages = read_backups(place)
     report.notes += [damage.message for damage in damages]
-    backup = _chosen(place, backups, moment)
+    reaching = _chosen(place, backups, moment)
     with Staging(out, is_directory=True) as staging:
         root = staging.path
-        end_offset = _make_log(fs, place, root, backup, moment, on_progress)
+        backup, end_offset = _make_log(fs, place, root, reaching, moment, on_progress)
         _make_files(fs, place, root, backups, backup, end_offset, report)
         if not log_only:
             audit, _ = Repairer(fs, root, lambda done, total: on_progress("queues", done, total)).run(None)
@@ -116,6 +119,12 @@ def restore_store(
                 if not audit.findings.is_clean
             ]
         staging.publish()
+    gaps = [each for each in reaching if each.begin_offset >= end_offset == backup.end_offset]
+    if gaps and moment.time_millis is not None:
+        report.notes.append(
+            f"{gaps[0].name} begins behind this log, at commit-log offset {gaps[0].begin_offset}, and may have records of "
+            "that time: restore it by an offset with --to"
+        )
     report.counts |= {"begin_offset": backup.begin_offset, "end_offset": end_offset}
     report.outputs = {"store": str(out), "backup": f"{place}/{backup.name}"}
     return report.end()
@@ -124,8 +133,8 @@ def restore_store(
 # -- which backup
 
 
-def _chosen(place: Place, backups: Sequence[Backup], moment: Moment) -> Backup:
-    """The oldest backup that reaches the moment."""
+def _chosen(place: Place, backups: Sequence[Backup], moment: Moment) -> Sequence[Backup]:
+    """The backups that reach the moment, the oldest first; of times only by the clock."""
     if not backups:
         raise InvalidArgumentError(f"{place} has no whole backup: name the place and the shard of one", field="from")
     newest = backups[-1]
@@ -133,10 +142,11 @@ def _chosen(place: Place, backups: Sequence[Backup], moment: Moment) -> Backup:
         reaching = [backup for backup in backups if backup.end_offset >= moment.offset]
         end = f"ends at commit-log offset {newest.end_offset}"
     elif moment.time_millis is not None:
-        reaching = [backup for backup in backups if backup.taken_millis >= moment.time_millis]
+        first = next((n for n, backup in enumerate(backups) if backup.taken_millis >= moment.time_millis), len(backups))
+        reaching = list(backups[first:])
         end = f"was taken at {iso_text(moment_of(newest.taken_millis))}"
     else:
-        return newest
+        return [newest]
     if not reaching:
         raise OffsetOutOfRangeError(
             f"the newest backup of {place} {end}, before the moment that --to names: leave --to out to restore all of it",
@@ -144,7 +154,7 @@ def _chosen(place: Place, backups: Sequence[Backup], moment: Moment) -> Backup:
         )
     if moment.offset is not None and moment.offset <= reaching[0].begin_offset:
         raise _before(place, f"begins at commit-log offset {reaching[0].begin_offset}", reaching[0])
-    return reaching[0]
+    return reaching
 
 
 def _before(place: Place, begin: str, backup: Backup) -> OffsetOutOfRangeError:
@@ -156,11 +166,33 @@ def _before(place: Place, begin: str, backup: Backup) -> OffsetOutOfRangeError:
 # -- the log
 
 
-def _make_log(fs: FileSystem, place: Place, root: Path, backup: Backup, moment: Moment, on_progress: OnProgress) -> int:
-    """Writes the log up to the moment, durable on return; returns where it ends (commit-log offset)."""
+def _make_log(
+    fs: FileSystem, place: Place, root: Path, reaching: Sequence[Backup], moment: Moment, on_progress: OnProgress
+) -> tuple[Backup, int]:
+    """Writes the log up to the moment, durable on return; returns its backup, and where it ends (commit-log offset)."""
     directory = Path(commit_log_dir(str(root)))
     fs.mkdirs(directory)
+    backup = reaching[0]
     pieces = [piece for piece in backup.pieces if moment.offset is None or piece.begin < moment.offset]
+    end_offset = _write_log(fs, place, directory, backup, pieces, moment, on_progress)
+    for later in reaching[1:] if moment.time_millis is not None else ():
+        # With a byte in both they are of one log. A later one that begins behind has less than the moment wants.
+        if end_offset == backup.end_offset > later.begin_offset and later.end_offset > end_offset:
+            pieces = [piece for piece in later.pieces if piece.end > end_offset]
+            backup, end_offset = later, _write_log(fs, place, directory, later, pieces, moment, on_progress)
+    return backup, end_offset
+
+
+def _write_log(
+    fs: FileSystem,
+    place: Place,
+    directory: Path,
+    backup: Backup,
+    pieces: Sequence[LogPiece],
+    moment: Moment,
+    on_progress: OnProgress,
+) -> int:
+    """Writes pieces of a backup, of which the ones before are there, and cuts at the moment; returns where the log ends."""
     total, done = sum(piece.size_bytes for piece in pieces), 0
     for piece in pieces:
         on_progress("log", done, total)
@@ -284,7 +316,7 @@ def _last_in_file(file: MappedFile, end: int, time_millis: int) -> int | None:
         if walked.why is not None:
             if not decode_header(data, at - file.first_offset, at).is_blank:
                 raise _damaged_log(at, walked.why)
-            break
+            return end if found == at else found
     return found
 
 

@@ -111,6 +111,7 @@ class _Taking:
         report.findings += [{"kind": "backup_damaged", "what": damage.message} for damage in damages]
         self._present = self._place.sizes()
         contents = _read_beside(self._fs, self._store)
+        taken_millis = int(clock() * 1000)  # before the mark: what was stored and flushed by then is in the backup
         log = self._log()
         topics = read_bytes(self._fs, Path(topics_file(str(self._store))))
         if topics is not None:
@@ -121,7 +122,7 @@ class _Taking:
         pieces = self._pieces(log, base)
         files = tuple(self._keep_file(path, content) for path, content in sorted(contents.items()))
         self._refuse_other_run()
-        backup = Backup(self._broker_name, int(clock() * 1000), pieces, files)
+        backup = Backup(self._broker_name, taken_millis, pieces, files)
         self._place.put_bytes(backup.name, encode_backup(backup))
         lost = self._lost(backup)
         if lost:

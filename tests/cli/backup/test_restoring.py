@@ -253,3 +253,21 @@ def test_a_deletion_behind_the_end_is_undone_with_the_row_of_before() -> None:
     assert decode_topic_table(found)["c"].write_queue_count == 5
     assert decode_deleted_topics(topics_at(later, None, 600)) == {"b": 500}
     assert topics_at(later, None, 900) == later
+
+
+@pytest.mark.parametrize("is_at_file_end", [False, True])
+def test_a_time_behind_the_end_of_a_backup_whose_clock_was_ahead_is_taken_from_the_next_one(
+    tmp_path: Path, place: DirectoryPlace, is_at_file_end: bool
+) -> None:
+    root = stopped_store(tmp_path / "store")
+    records = [decode_record(frame, commit_log_offset=at) for at, frame in walk_frames(root)]
+    mark(root, 2 * FILE_BYTES if is_at_file_end else records[30].commit_log_offset)
+    take_backup(root, place, BROKER, clock=lambda: 2e9)
+    mark(root, log_end(root))
+    take_backup(root, place, BROKER, clock=lambda: BEGIN_MILLIS / 1000 + 1)
+    for number in (10, 45, 59):
+        moment = Moment(time_millis=BEGIN_MILLIS + number)
+        report = restore_store(place, tmp_path / f"out{number}", moment, log_only=True)
+        end = records[number].commit_log_offset + records[number].store_size_bytes
+        assert report.counts["end_offset"] == end
+        assert log_bytes(tmp_path / f"out{number}") == prefix(root, end)

@@ -347,3 +347,13 @@ def test_the_command_backs_up_lists_and_verifies(store: Path, tmp_path: Path, ca
     cut(path)
     assert cli.main.main(["backup", "--to", to, "--verify"]) == 1
     assert cli.main.main(["backup", "--to", to, "--list"]) == 1
+
+
+def test_what_was_stored_before_the_time_of_a_backup_is_in_it(store: Path, place: DirectoryPlace) -> None:
+    mark(store, FILE_BYTES)
+
+    def clock() -> float:
+        mark(store, log_end(store))  # the log grows until this moment
+        return 5.0
+
+    assert take_backup(store, place, BROKER, clock=clock).counts["end_offset"] == log_end(store)
