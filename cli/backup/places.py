@@ -63,7 +63,7 @@ class DirectoryPlace:
     def sizes(self, folder: str = "") -> dict[str, int]:
         """See Place."""
         found = {}
-        for at, _, names in os.walk(self.directory / folder):
+        for at, _, names in os.walk(self.directory / folder, onerror=_refuse, followlinks=True):
             for name in names:
                 path = Path(at) / name
                 with contextlib.suppress(FileNotFoundError):
@@ -104,6 +104,12 @@ class DirectoryPlace:
         """See Place."""
         with contextlib.suppress(FileNotFoundError):
             self._fs.unlink(self.directory / name)
+
+
+def _refuse(error: OSError) -> None:
+    """Raises it, unless the folder does not exist: one that cannot be listed is not an empty one."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def open_place(where: str, broker_name: str, field: str) -> DirectoryPlace | ObjectRoot:
@@ -150,6 +156,8 @@ def alone(place: DirectoryPlace | ObjectRoot, clock: Callable[[], float] = time.
 def read_backups(place: Place) -> tuple[list[Backup], list[StoreCorruptedError]]:
     """The backups of a place in the order of the log, and what is wrong with manifests that are no whole backup."""
     backups, damages = [], []
+    if isinstance(place, ObjectRoot):
+        place.top_names()  # where there is no bucket, `sizes` is empty
     for name in sorted(place.sizes(BACKUPS_FOLDER)):
         if name.endswith(TEMPORARY_SUFFIX):
             continue

@@ -102,6 +102,7 @@ class _Taking:
         self._refuse_other_run = refuse_other_run
         self._on_progress = on_progress
         self._present: dict[str, int] = {}
+        self._left_count = 0
         self._report = JobReport.begin("backup")
         self._copied_bytes = 0
 
@@ -110,6 +111,7 @@ class _Taking:
         backups, damages = read_backups(self._place)
         report.findings += [{"kind": "backup_damaged", "what": damage.message} for damage in damages]
         self._present = self._place.sizes()
+        self._left_count = sum(map(_is_ours, self._present))
         contents = _read_beside(self._fs, self._store)
         taken_millis = int(clock() * 1000)  # before the mark: what was stored and flushed by then is in the backup
         log = self._log()
@@ -132,7 +134,12 @@ class _Taking:
                 "program remove anything there",
                 directory=str(self._place),
             )
-        if not damages:  # else what it names is not known
+        if base is None and self._left_count and not damages:
+            report.notes.append(
+                f"there was no backup, and {self._left_count} objects of one: they stay, and the next run removes what no "
+                "backup needs. A first copy that was killed leaves them; or somebody removed the manifests"
+            )
+        elif not damages:  # else what they name is not known
             self._remove_old([*(each for each in backups if each.name != backup.name), backup], keep)
         report.counts |= {
             "begin_offset": backup.begin_offset,
@@ -271,12 +278,15 @@ class _Taking:
             self._place.delete(backup.name)
         named = {name for backup in kept for name in backup.sizes} | {backup.name for backup in kept}
         for name in self._place.sizes():
-            is_ours = name.startswith((f"{LOG_FOLDER}/", f"{FILES_FOLDER}/"))
             is_left = name.startswith(f"{BACKUPS_FOLDER}/") and name.endswith(TEMPORARY_SUFFIX)
-            if name not in named and (is_ours or is_left):
+            if name not in named and (_is_ours(name) or is_left):
                 self._refuse_other_run()
                 self._place.delete(name)
         self._report.counts |= {"backup_count": len(kept), "removed_backup_count": len(old)}
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith((f"{LOG_FOLDER}/", f"{FILES_FOLDER}/"))
 
 
 def _missing(file: LogFile, log_end_offset: int, known: Iterable[LogPiece]) -> Iterator[tuple[int, int]]:

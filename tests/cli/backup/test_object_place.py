@@ -9,7 +9,7 @@ from cli.backup.places import RUNNING_NAME, DirectoryPlace, alone, open_place, r
 from cli.backup.restoring import restore_store
 from cli.backup.taking import take_backup, verify_backups
 from pipeline.object_root import ObjectRoot
-from store.errors import PermissionDeniedError, StoreLockedError
+from store.errors import InvalidArgumentError, PermissionDeniedError, StoreLockedError
 from tests.cli.backup.made import BROKER, log_bytes, log_end, stopped_store
 from tests.support.object_store import CREDENTIALS, ObjectStore, running_object_store
 
@@ -75,3 +75,10 @@ def test_of_two_runs_at_once_the_earlier_one_ends(place: ObjectRoot) -> None:
             refuse_later()
             with pytest.raises(StoreLockedError, match="another backup"):
                 refuse_other_run()
+
+
+def test_a_bucket_that_does_not_exist_is_no_empty_place(tmp_path: Path, server: ObjectStore) -> None:
+    place = open_place(server.uri("nowhere/prod"), BROKER, "to")
+    for run in (lambda: read_backups(place), lambda: take_backup(stopped_store(tmp_path / "store"), place, BROKER)):
+        with pytest.raises(InvalidArgumentError, match="nowhere"):
+            run()

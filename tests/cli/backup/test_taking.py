@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -357,3 +358,39 @@ def test_what_was_stored_before_the_time_of_a_backup_is_in_it(store: Path, place
         return 5.0
 
     assert take_backup(store, place, BROKER, clock=clock).counts["end_offset"] == log_end(store)
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_nothing_is_removed(
+    store: Path, place: DirectoryPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grow(store, 20)
+    take_backup(store, place, BROKER)
+    grow(store, 60)
+    before, scan = content(place), os.scandir
+
+    def failing(path: Any = ".") -> Any:
+        if str(path).endswith("backups"):
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return scan(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", failing)
+        for run in (lambda: take_backup(store, place, BROKER), lambda: verify_backups(place)):
+            with pytest.raises(OSError, match=os.strerror(errno.ESTALE)):
+                run()
+    assert content(place) == before
+
+
+def test_where_pieces_are_there_and_no_backup_nothing_is_removed(
+    store: Path, place: DirectoryPlace, tmp_path: Path
+) -> None:
+    grow(store, 20)
+    take_backup(store, place, BROKER)
+    folder = place.directory / "backups"
+    folder.rename(tmp_path / "aside")
+    grow(store, 60)
+    report = take_backup(store, place, BROKER, keep=1)
+    assert "no backup" in report.notes[0]
+    for path in (tmp_path / "aside").iterdir():
+        path.rename(folder / path.name)
+    assert len(whole(place)) == 2
