@@ -72,7 +72,7 @@ def take_backup(
         keep: of the backups there so many stay, the newest; at least 1.
         fs: the disk port of the store.
         clock: seconds since 1970.
-        on_progress: called with the bytes of log that were copied, and that are to be copied.
+        on_progress: called with the bytes of log that are done, and of all that no backup has.
 
     Raises:
         UnsupportedStoreError: it is no store of Reput's, it is empty, or the place has backups of another log.
@@ -104,7 +104,7 @@ class _Taking:
         self._present: dict[str, int] = {}
         self._left_count = 0
         self._report = JobReport.begin("backup")
-        self._copied_bytes = 0
+        self._read_bytes = self._copied_bytes = 0
 
     def run(self, keep: int, clock: Callable[[], float]) -> JobReport:
         report = self._report
@@ -209,7 +209,7 @@ class _Taking:
 
     def _pieces(self, log: ReadableLog, base: Backup | None) -> tuple[LogPiece, ...]:
         """The pieces of the log; those that the place lacks are copied."""
-        known = [piece for piece in base.pieces if self._present.get(piece.name) == piece.size_bytes] if base else []
+        known = [piece for piece in base.pieces if self._has(piece)] if base else []
         first = log.files[0].first_offset
         if base is not None and base.end_offset < first:
             self._report.notes.append(
@@ -247,18 +247,24 @@ class _Taking:
                 self._report.findings.append({"kind": "log_damaged", "commit_log_offset": cursor.offset, "what": what})
             data = mapped(opened, begin, end)
             piece = LogPiece(file.first_offset, file.last_offset - file.first_offset, begin, end, _sha_of(data))
-            self._refuse_other_run()
-            self._place.put_bytes(piece.name, data)
+            if not self._has(piece):
+                self._refuse_other_run()
+                self._place.put_bytes(piece.name, data)
+                self._copied_bytes += piece.size_bytes
+                self._present[piece.name] = piece.size_bytes
         finally:
             opened.close()
-        self._copied_bytes += piece.size_bytes
-        self._present[piece.name] = piece.size_bytes
-        self._on_progress(self._copied_bytes, total)
+        self._read_bytes += piece.size_bytes
+        self._on_progress(self._read_bytes, total)
         return piece
+
+    def _has(self, item: LogPiece | KeptFile) -> bool:
+        """Whether the place has it: its name has the range and the SHA-256."""
+        return self._present.get(item.name) == item.size_bytes
 
     def _keep_file(self, path: str, content: bytes) -> KeptFile:
         file = KeptFile(path, len(content), hashlib.sha256(content).hexdigest())
-        if self._present.get(file.name) != file.size_bytes:
+        if not self._has(file):
             self._place.put_bytes(file.name, content)
             self._present[file.name] = file.size_bytes
         return file
@@ -370,7 +376,10 @@ def verify_backups(place: Place, *, on_progress: OnProgress = lambda done, total
         why = _fault(place, item)
         if why:
             in_ = [backup.name for backup in backups if name in backup.sizes]
-            what = f"{name} {why}: remove these backups, or bring the object back, and back up again"
+            what = (
+                f"{name} {why}: remove the object and back up again, which copies it anew; where the log does not have it "
+                "any more, bring it back from a copy, or remove these backups"
+            )
             report.findings.append({"kind": "object_damaged", "object": name, "backups": in_, "what": what})
         done += item.size_bytes
         on_progress(done, total)

@@ -394,3 +394,28 @@ def test_where_pieces_are_there_and_no_backup_nothing_is_removed(
     for path in (tmp_path / "aside").iterdir():
         path.rename(folder / path.name)
     assert len(whole(place)) == 2
+
+
+def test_a_first_copy_that_was_killed_goes_on_where_it_was(store: Path, tmp_path: Path) -> None:
+    for at in range(4, 9):
+        place = DirectoryPlace(tmp_path / f"place{at}")
+        with pytest.raises(KilledError):
+            take_backup(store, DirectoryPlace(place.directory, Killing(at)), BROKER)
+        there = sum(size for name, size in place.sizes("log").items() if not name.endswith(".tmp"))
+        assert there > 0
+        report = take_backup(store, place, BROKER)
+        assert report.counts["copied_bytes"] == report.counts["log_bytes"] - there
+        assert whole(place) == [log_end(store)]
+
+
+def test_a_damaged_object_that_is_removed_is_copied_again_and_heals_all_backups(
+    store: Path, place: DirectoryPlace
+) -> None:
+    take_backup(store, place, BROKER)
+    take_backup(store, place, BROKER)
+    path = place.directory / read_backups(place)[0][0].pieces[3].name
+    spoil(path)
+    assert "remove the object" in verify_backups(place).findings[0]["what"]
+    path.unlink()
+    take_backup(store, place, BROKER)
+    assert len(whole(place)) == 3
