@@ -41,6 +41,8 @@ class LogPiece:
         begin: commit-log offset of the first byte.
         end: of the first byte behind.
         sha256: of the bytes, hex.
+        damage: where its records were damaged when it was copied (commit-log offset); None: they were whole, or the
+            manifest is of the release that did not note it.
     """
 
     file_offset: int
@@ -48,6 +50,7 @@ class LogPiece:
     begin: int
     end: int
     sha256: str
+    damage: int | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -173,6 +176,7 @@ def _piece(row: Any) -> LogPiece:
         _number(row["begin"]),
         _number(row["end"]),
         _sha(row["sha256"]),
+        None if row.get("damage") is None else _number(row["damage"]),
     )
     if not piece.file_offset <= piece.begin < piece.end <= piece.file_offset + piece.file_size_bytes:
         raise ValueError(f"a piece {piece.begin} to {piece.end} does not lie in its file")

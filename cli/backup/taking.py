@@ -16,6 +16,7 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from cli.backup.manifest import (
@@ -186,11 +187,11 @@ class _Taking:
         return False
 
     def _refuse_other_log(self, base: Backup, log: ReadableLog) -> None:
-        """UnsupportedStoreError unless the last piece of the newest backup stands in this log, where the log still has it."""
-        last = base.pieces[-1]
+        """UnsupportedStoreError unless the last sound piece of the newest backup stands in this log, if it is still there."""
+        last = next((piece for piece in reversed(base.pieces) if piece.damage is None), base.pieces[-1])
         why = ""
-        if log.end_offset < last.end:
-            why = f"the newest one ends at commit-log offset {last.end}, and this log at {log.end_offset}"
+        if log.end_offset < base.end_offset:
+            why = f"the newest one ends at commit-log offset {base.end_offset}, and this log at {log.end_offset}"
         elif last.begin >= log.files[0].first_offset:
             file = next((file for file in log.files if file.first_offset == last.file_offset), None)
             try:
@@ -209,13 +210,16 @@ class _Taking:
 
     def _pieces(self, log: ReadableLog, base: Backup | None) -> tuple[LogPiece, ...]:
         """The pieces of the log; those that the place lacks are copied."""
-        known = [piece for piece in base.pieces if self._has(piece)] if base else []
+        before = base.pieces if base is not None else ()
+        # A damaged piece is read again: its file may be whole by now, and if not, this run tells it, too.
+        known = [piece for piece in before if self._has(piece) and piece.damage is None]
+        edges = {edge for piece in before for edge in (piece.begin, piece.end)}
         first = log.files[0].first_offset
         if base is not None and base.end_offset < first:
             self._report.notes.append(
                 f"the log from {base.end_offset} to {first} is in no backup: back up more often than retention removes files"
             )
-        missing = [(file, list(_missing(file, log.end_offset, known))) for file in log.files]
+        missing = [(file, list(_cut(_missing(file, log.end_offset, known), edges))) for file in log.files]
         total = sum(end - begin for _, ranges in missing for begin, end in ranges)
         pieces: list[LogPiece] = []
         self._on_progress(0, total)
@@ -246,7 +250,8 @@ class _Taking:
                 )
                 self._report.findings.append({"kind": "log_damaged", "commit_log_offset": cursor.offset, "what": what})
             data = mapped(opened, begin, end)
-            piece = LogPiece(file.first_offset, file.last_offset - file.first_offset, begin, end, _sha_of(data))
+            damage = cursor.offset if cursor.offset < end else None
+            piece = LogPiece(file.first_offset, file.last_offset - file.first_offset, begin, end, _sha_of(data), damage)
             if not self._has(piece):
                 self._refuse_other_run()
                 self._place.put_bytes(piece.name, data)
@@ -307,6 +312,12 @@ def _missing(file: LogFile, log_end_offset: int, known: Iterable[LogPiece]) -> I
     end = min(file.last_offset, log_end_offset)
     if at < end:
         yield at, end
+
+
+def _cut(ranges: Iterable[tuple[int, int]], edges: set[int]) -> Iterator[tuple[int, int]]:
+    """The ranges, cut at the edges of pieces that there were: what did not change keeps its name."""
+    for begin, end in ranges:
+        yield from pairwise([begin, *sorted(edge for edge in edges if begin < edge < end), end])
 
 
 def _read_beside(fs: FileSystem, root: Path) -> dict[str, bytes]:

@@ -20,6 +20,7 @@ from tests.cli.backup.made import BROKER, FILE_BYTES, log_end, mark, messages, s
 from tests.commitlog_svc.support import read_tree
 from tests.support.archives import make_file_ahead, write_log, written_to
 from tests.support.faulty_file_system import FaultyFileSystem
+from tests.support.fixture_stores import walk_frames
 
 
 @pytest.fixture
@@ -419,3 +420,24 @@ def test_a_damaged_object_that_is_removed_is_copied_again_and_heals_all_backups(
     path.unlink()
     take_backup(store, place, BROKER)
     assert len(whole(place)) == 3
+
+
+@pytest.mark.parametrize("number", [2, -1])
+def test_damage_is_told_by_each_run_until_the_file_is_whole_which_is_copied_again(
+    store: Path, place: DirectoryPlace, number: int
+) -> None:
+    path = sorted((store / "commitlog").iterdir())[number]
+    before = path.read_bytes()
+    *_, (last, _) = walk_frames(store)
+    mark(store, last)
+    path.write_bytes(before.replace(b"xxxx", b"xyxx", 1))
+    for now in range(2):
+        report = take_backup(store, place, BROKER, clock=iter([now, now]).__next__)
+        assert "log_damaged" in [row["kind"] for row in report.findings]
+    assert report.counts["copied_bytes"] == 0
+    path.write_bytes(before)
+    mark(store, log_end(store))
+    assert take_backup(store, place, BROKER, clock=lambda: 3.0).findings == []
+    newest = read_backups(place)[0][-1]
+    data = b"".join(b"".join(place.parts(piece.name)) for piece in newest.pieces)
+    assert data == b"".join(log for _, log in sorted(read_tree(store / "commitlog").items()))[: log_end(store)]
