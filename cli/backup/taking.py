@@ -27,6 +27,7 @@ from cli.backup.manifest import (
     Backup,
     KeptFile,
     LogPiece,
+    decode_backup,
     encode_backup,
 )
 from cli.backup.places import TEMPORARY_SUFFIX, DirectoryPlace, Place, alone, read_backups
@@ -126,7 +127,9 @@ class _Taking:
         files = tuple(self._keep_file(path, content) for path, content in sorted(contents.items()))
         self._refuse_other_run()
         backup = Backup(self._broker_name, taken_millis, pieces, files)
-        self._place.put_bytes(backup.name, encode_backup(backup))
+        data = encode_backup(backup)
+        decode_backup(data, backup.name)
+        self._place.put_bytes(backup.name, data)
         lost = self._lost(backup)
         if lost:
             self._place.delete(backup.name)
@@ -166,6 +169,14 @@ class _Taking:
         files = [file for file in log.files if file.first_offset < mark]
         if not files:
             raise UnsupportedStoreError(f"the log of {self._store} is empty: nothing to back up", directory=self._store)
+        for before, after in pairwise(files):
+            if before.last_offset != after.first_offset:
+                raise UnsupportedStoreError(
+                    f"the log of {self._store} has a gap: {before.path} ends at commit-log offset {before.last_offset}, and "
+                    f"the next file is {after.path}. Nothing was backed up: bring back what is missing",
+                    directory=self._store,
+                    commitLogOffset=before.last_offset,
+                )
         end = min(mark, files[-1].last_offset)
         if not log.is_live and self._goes_on(log.files, end):
             what = (
@@ -211,8 +222,14 @@ class _Taking:
     def _pieces(self, log: ReadableLog, base: Backup | None) -> tuple[LogPiece, ...]:
         """The pieces of the log; those that the place lacks are copied."""
         before = base.pieces if base is not None else ()
-        # A damaged piece is read again: its file may be whole by now, and if not, this run tells it, too.
-        known = [piece for piece in before if self._has(piece) and piece.damage is None]
+        sizes = {file.first_offset: file.last_offset - file.first_offset for file in log.files}
+        # A damaged piece is read again: its file may be whole by now, and if not, this run tells it, too. So is one of a
+        # file that was not finished then: in one backup all pieces of a file name the same size.
+        known = [
+            piece
+            for piece in before
+            if self._has(piece) and piece.damage is None and sizes.get(piece.file_offset) == piece.file_size_bytes
+        ]
         edges = {edge for piece in before for edge in (piece.begin, piece.end)}
         first = log.files[0].first_offset
         if base is not None and base.end_offset < first:

@@ -441,3 +441,27 @@ def test_damage_is_told_by_each_run_until_the_file_is_whole_which_is_copied_agai
     newest = read_backups(place)[0][-1]
     data = b"".join(b"".join(place.parts(piece.name)) for piece in newest.pieces)
     assert data == b"".join(log for _, log in sorted(read_tree(store / "commitlog").items()))[: log_end(store)]
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: os.truncate(path, 100)])
+def test_a_log_with_a_gap_is_refused_and_nothing_is_copied(
+    store: Path, place: DirectoryPlace, harm: Callable[[Path], None]
+) -> None:
+    harm(sorted((store / "commitlog").iterdir())[2])
+    with pytest.raises(UnsupportedStoreError, match=f"{3 * FILE_BYTES:020d}"):
+        take_backup(store, place, BROKER)
+    assert content(place) == {}
+
+
+def test_a_file_that_was_not_finished_is_copied_again_once_it_is(store: Path, place: DirectoryPlace) -> None:
+    path = max((store / "commitlog").iterdir())
+    before = path.read_bytes()
+    *_, (end, _) = walk_frames(store)
+    mark(store, end)
+    os.truncate(path, end - int(path.name))
+    take_backup(store, place, BROKER)
+    path.write_bytes(before)
+    mark(store, log_end(store))
+    take_backup(store, place, BROKER)
+    assert whole(place) == [end, log_end(store)]
+    assert read_backups(place)[1] == []
