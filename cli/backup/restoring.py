@@ -345,14 +345,24 @@ def _make_files(
     topics = _content_of(place, backup, _TOPICS)
     if topics is not None:
         earlier = _content_of(place, base, _TOPICS) if base is not None else None
-        write_bytes_atomic(fs, root / _TOPICS, topics_at(topics, earlier, end_offset))
+        try:
+            topics = topics_at(topics, earlier, end_offset)
+        except StoreCorruptedError as error:
+            report.notes.append(f"{_TOPICS} of the backup is damaged and is restored as it is: {error.message}")
+        write_bytes_atomic(fs, root / _TOPICS, topics)
     own = Path(own_state_dir(str(root), "commitlog"))
     epochs = _content_of(place, backup, _EPOCHS)
     if epochs is not None:
         write_bytes_atomic(fs, own / EPOCHS_NAME, epochs)
         table = EpochFile(fs, own)
-        table.load()
-        table.cut(end_offset)
+        try:
+            table.load()
+            table.cut(end_offset)
+        except StoreCorruptedError:
+            fs.unlink(own / EPOCHS_NAME)  # a store does not start with it
+            report.notes.append(
+                f"{_EPOCHS} of the backup is damaged and is left out: other replicas copy the whole log anew"
+            )
     write_bytes_atomic(fs, own / DURABLE_MARK_NAME, encode_durable_mark(end_offset))
 
 

@@ -16,8 +16,10 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from cli.backup.manifest import (
     BACKUPS_FOLDER,
@@ -38,6 +40,7 @@ from pipeline.job import JobReport
 from pipeline.object_root import ObjectRoot
 from pipeline.scan.log_files import EMPTY_HEAD, LogFile, LogFileGoneError, ReadableLog, readable_log, safe_offset
 from store.errors import UnsupportedStoreError
+from store.files.config_file import read_config_file
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.json_state import NoRegularFileError, read_bytes
 from store.files.mapped_files import MappedFile
@@ -50,9 +53,12 @@ from store.walk.record_runs import RunCheck
 KEEP_COUNT = 30
 # The snapshot may be replaced while the files beside it are read; after so many attempts a restore does without.
 SNAPSHOT_READ_COUNT_MAX = 3
-_LEFT_OUT_SUFFIXES = (".tmp", ".bak")
+# A file that is replaced while it is read may be cut: it is read until two readings agree, or so often.
+READ_COUNT_MAX = 8
+_TOPICS = topics_file("")
 HASH_BYTES = 4 << 20
 OnProgress = Callable[[int, int], None]
+_Content = TypeVar("_Content")
 
 
 def take_backup(
@@ -117,9 +123,11 @@ class _Taking:
         contents = _read_beside(self._fs, self._store)
         taken_millis = int(clock() * 1000)  # before the mark: what was stored and flushed by then is in the backup
         log = self._log()
-        topics = read_bytes(self._fs, Path(topics_file(str(self._store))))
-        if topics is not None:
-            contents[topics_file("")] = topics
+        topics = _settled(lambda: read_config_file(self._fs, Path(topics_file(str(self._store)))))
+        if topics.problem:
+            report.notes.append(topics.problem)
+        if topics.content is not None:
+            contents[_TOPICS] = topics.content
         base = backups[-1] if backups else None
         if base is not None:
             self._refuse_other_log(base, log)
@@ -355,14 +363,25 @@ def _contents(fs: FileSystem, root: Path) -> Iterator[tuple[str, bytes]]:
         for name in sorted(names, key=lambda name: (name != SNAPSHOT_NAME, name)):
             if folder == KEPT_FOLDERS[1] and not _is_state_of_log(name):
                 continue
-            if name.endswith(_LEFT_OUT_SUFFIXES) or not fs.is_file(root / folder / name):
+            if name.endswith(TEMPORARY_SUFFIX) or f"{folder}/{name}" == _TOPICS or not fs.is_file(root / folder / name):
                 continue
             try:
-                content = read_bytes(fs, root / folder / name)
+                content = _settled(partial(read_bytes, fs, root / folder / name))
             except NoRegularFileError:  # replaced since
                 continue
             if content is not None:
                 yield f"{folder}/{name}", content
+
+
+def _settled(read: Callable[[], _Content]) -> _Content:
+    """What two readings agree on; see READ_COUNT_MAX."""
+    found = read()
+    for _ in range(READ_COUNT_MAX):
+        again = read()
+        if again == found:
+            break
+        found = again
+    return found
 
 
 def _is_state_of_log(name: str) -> bool:

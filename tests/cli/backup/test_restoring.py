@@ -1,5 +1,7 @@
 """`reput restore`: the log up to a moment, byte for byte, never part of an atomic request; whole or not at all."""
 
+import dataclasses
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import cli.main
-from cli.backup.manifest import Backup
+from cli.backup.manifest import Backup, KeptFile, encode_backup
 from cli.backup.places import DirectoryPlace, read_backups
 from cli.backup.restoring import Moment, restore_store, topics_at
 from cli.backup.taking import take_backup
@@ -271,3 +273,20 @@ def test_a_time_behind_the_end_of_a_backup_whose_clock_was_ahead_is_taken_from_t
         end = records[number].commit_log_offset + records[number].store_size_bytes
         assert report.counts["end_offset"] == end
         assert log_bytes(tmp_path / f"out{number}") == prefix(root, end)
+
+
+@pytest.mark.parametrize("path", ["config/topics.json", "reput/commitlog/epochs.json"])
+def test_a_file_beside_the_log_that_is_damaged_keeps_no_log_from_being_restored(
+    tmp_path: Path, place: DirectoryPlace, path: str
+) -> None:
+    root = stopped_store(tmp_path / "store")
+    (root / path).parent.mkdir(exist_ok=True, parents=True)
+    (root / path).write_bytes(b"{}")
+    take_backup(root, place, BROKER)
+    backup = read_backups(place)[0][0]
+    damaged = KeptFile(path, 9, hashlib.sha256(b'{"topicCo').hexdigest())  # an earlier release kept it as it was
+    place.put_bytes(damaged.name, b'{"topicCo')
+    place.put_bytes(backup.name, encode_backup(dataclasses.replace(backup, files=(damaged,))))
+    report = restore_store(place, tmp_path / "out", log_only=True)
+    assert any(path in note for note in report.notes)
+    assert log_bytes(tmp_path / "out") == log_bytes(root)

@@ -81,9 +81,9 @@ def test_each_byte_of_the_log_is_copied_once(store: Path, place: DirectoryPlace)
 
 
 def test_files_beside_the_log_are_kept_and_nothing_else(store: Path, place: DirectoryPlace) -> None:
-    wanted = {"config/topics.json": b"{}", "config/any": b"1", "reput/commitlog/epochs.json": b"2",
+    wanted = {"config/topics.json": b"{}", "config/any": b"1", "config/a.bak": b"5", "reput/commitlog/epochs.json": b"2",
               "reput/commitlog/snapshot.json": b"3", "reput/commitlog/light-positions.7": b"4"}  # fmt: skip
-    others = {"config/a.bak": b"", "config/a.tmp": b"", "config/sub/x": b"", "checkpoint": b"", "index/1": b"",
+    others = {"config/a.tmp": b"", "config/sub/x": b"", "checkpoint": b"", "index/1": b"",
               "reput/commitlog/store_id.json": b"", "reput/index/checkpoint.json": b""}  # fmt: skip
     for path, data in {**wanted, **others}.items():
         (store / path).parent.mkdir(parents=True, exist_ok=True)
@@ -465,3 +465,42 @@ def test_a_file_that_was_not_finished_is_copied_again_once_it_is(store: Path, pl
     take_backup(store, place, BROKER)
     assert whole(place) == [end, log_end(store)]
     assert read_backups(place)[1] == []
+
+
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_of_a_damaged_table_of_topics_the_sound_copy_is_kept(
+    store: Path, place: DirectoryPlace, is_missing: bool
+) -> None:
+    (store / "config").mkdir()
+    sound = b'{"topicConfigTable":{}}'
+    (store / "config" / "topics.json.bak").write_bytes(sound)
+    if not is_missing:
+        (store / "config" / "topics.json").write_bytes(b'{"topicConfig')
+    report = take_backup(store, place, BROKER)
+    file = read_backups(place)[0][0].file("config/topics.json")
+    assert file is not None
+    assert b"".join(place.parts(file.name)) == sound
+    assert any("topics.json" in note for note in report.notes) is not is_missing
+
+
+class Replacing(RealFileSystem):
+    """A file of `config/` is replaced by a shorter one after it was opened, once."""
+
+    is_done = False
+
+    def stat_size(self, path: Any) -> int:
+        if not self.is_done and Path(path).parent.name == "config":
+            self.is_done = True
+            Path(path).with_name("new").write_bytes(b"{}")
+            Path(path).with_name("new").rename(path)
+        return super().stat_size(path)
+
+
+@pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json"])
+def test_a_file_that_is_replaced_while_it_is_read_is_not_cut(store: Path, place: DirectoryPlace, name: str) -> None:
+    (store / "config").mkdir()
+    (store / "config" / name).write_bytes(b'{"a":{},"b":{},"c":{}}')
+    take_backup(store, place, BROKER, fs=Replacing())
+    file = read_backups(place)[0][0].file(f"config/{name}")
+    assert file is not None
+    assert b"".join(place.parts(file.name)) == b"{}"
