@@ -1,8 +1,8 @@
 """`reput backup` and `reput restore`.
 
 Exit codes of `backup`: 0 done, 1 done with findings (the log is damaged, or a backup in the place is), 2 usage, not a store,
-another log's place, or another backup is running, 4 a disk or the object store failed. With `--list` 1 also says that there is
-none.
+another log's place, or another backup is running, 4 a disk or the object store failed, or the log ends
+before the newest backup. With `--list` and `--verify` 1 also says that there is none.
 
 Exit codes of `restore`: 0 done, 1 done with findings (the log was damaged when it was backed up), 2 usage, nothing at that
 moment, or a damaged backup, 4 a disk or the object store failed. A store is made whole or not at all.
@@ -35,6 +35,12 @@ BrokerName = Annotated[str, typer.Option("--broker-name", envvar="REPUT_BROKER_N
 Keep = Annotated[int, typer.Option("--keep", min=1, help="So many backups stay there, the newest.")]
 Verify = Annotated[bool, typer.Option("--verify", help="Back up nothing: read all that is there and check it.")]
 List = Annotated[bool, typer.Option("--list", help="Back up nothing: show the backups that are there.")]
+AllowGap = Annotated[
+    bool,
+    typer.Option(
+        "--allow-gap", help="Go on where retention removed all that the newest backup has: nothing is compared."
+    ),
+]
 KEEP_COUNT = 30
 
 
@@ -44,6 +50,7 @@ def backup(
     store: Store = None,
     broker_name: BrokerName = "broker-a",
     keep: Keep = KEEP_COUNT,
+    allow_gap: AllowGap = False,
     verify: Verify = False,
     show: List = False,
 ) -> int:
@@ -68,7 +75,7 @@ def backup(
             elif store is None:
                 usage_error("--store is missing", "Name the root of the store to back up.")
             else:
-                report = take_backup(store, place, broker_name, keep=keep, on_progress=on_progress)
+                report = take_backup(store, place, broker_name, keep=keep, allow_gap=allow_gap, on_progress=on_progress)
     return _print(report)
 
 

@@ -11,6 +11,7 @@ What a backup holds, in the order in which it is read:
 The owner is not asked and not disturbed. The place gets pieces and files first, then the manifest that names them.
 """
 
+import contextlib
 import hashlib
 import mmap
 import os
@@ -39,7 +40,7 @@ from commitlog_svc.replication.epochs import EPOCHS_NAME
 from pipeline.job import JobReport
 from pipeline.object_root import ObjectRoot
 from pipeline.scan.log_files import EMPTY_HEAD, LogFile, LogFileGoneError, ReadableLog, readable_log, safe_offset
-from store.errors import UnsupportedStoreError
+from store.errors import ServiceUnavailableError, UnsupportedStoreError
 from store.files.config_file import read_config_file
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.json_state import NoRegularFileError, read_bytes
@@ -67,6 +68,7 @@ def take_backup(
     broker_name: str,
     *,
     keep: int = KEEP_COUNT,
+    allow_gap: bool = False,
     fs: FileSystem | None = None,
     clock: Callable[[], float] = time.time,
     on_progress: OnProgress = lambda done, total: None,
@@ -78,18 +80,20 @@ def take_backup(
         place: where the backups of this shard are kept.
         broker_name: the shard.
         keep: of the backups there so many stay, the newest; at least 1.
+        allow_gap: go on behind backups that have no byte in common with the log.
         fs: the disk port of the store.
         clock: seconds since 1970.
         on_progress: called with the bytes of log that are done, and of all that no backup has.
 
     Raises:
-        UnsupportedStoreError: it is no store of Reput's, it is empty, or the place has backups of another log.
+        UnsupportedStoreError: it is no store of Reput's, it is empty or has a gap, or the place has backups of another log.
         StoreLockedError: another process makes a backup there.
+        ServiceUnavailableError: the log ends before the newest backup, as that of a replica that is behind.
         DiskFullError, FlushFailedError, ServiceUnavailableError, ...: the place took no more; its backups are as they were.
     """
     with alone(place, clock) as refuse_other_run:
         return _Taking(store, place, broker_name, fs or RealFileSystem(), refuse_other_run, on_progress).run(
-            keep, clock
+            keep, clock, allow_gap
         )
 
 
@@ -114,7 +118,7 @@ class _Taking:
         self._report = JobReport.begin("backup")
         self._read_bytes = self._copied_bytes = 0
 
-    def run(self, keep: int, clock: Callable[[], float]) -> JobReport:
+    def run(self, keep: int, clock: Callable[[], float], allow_gap: bool) -> JobReport:
         report = self._report
         backups, damages = read_backups(self._place)
         report.findings += [{"kind": "backup_damaged", "what": damage.message} for damage in damages]
@@ -130,7 +134,7 @@ class _Taking:
             contents[_TOPICS] = topics.content
         base = backups[-1] if backups else None
         if base is not None:
-            self._refuse_other_log(base, log)
+            self._refuse_other_log(base, log, allow_gap)
         pieces = self._pieces(log, base)
         files = tuple(self._keep_file(path, content) for path, content in sorted(contents.items()))
         self._refuse_other_run()
@@ -205,27 +209,58 @@ class _Taking:
                     opened.close()
         return False
 
-    def _refuse_other_log(self, base: Backup, log: ReadableLog) -> None:
-        """UnsupportedStoreError unless the last sound piece of the newest backup stands in this log, if it is still there."""
-        last = next((piece for piece in reversed(base.pieces) if piece.damage is None), base.pieces[-1])
-        why = ""
-        if log.end_offset < base.end_offset:
-            why = f"the newest one ends at commit-log offset {base.end_offset}, and this log at {log.end_offset}"
-        elif last.begin >= log.files[0].first_offset:
-            file = next((file for file in log.files if file.first_offset == last.file_offset), None)
-            try:
-                found = _sha_of_file(file, last.begin, last.end) if file is not None else ""
-            except FileNotFoundError:  # retention has removed it since
-                return
-            if found != last.sha256:
-                why = f"the bytes {last.begin} to {last.end} differ"
-        if why:
+    def _refuse_other_log(self, base: Backup, log: ReadableLog, allow_gap: bool) -> None:
+        """UnsupportedStoreError unless the newest backup is of this log, ServiceUnavailableError if the log is behind it."""
+        compared = self._compared(base, log)
+        where = f"{self._place} has backups under the name {self._broker_name!r}"
+        if compared is None and (not allow_gap or log.end_offset < base.end_offset):
             raise UnsupportedStoreError(
-                f"{self._place} has backups of another log under the name {self._broker_name!r}: {why}. A store that was "
+                f"{where} up to commit-log offset {base.end_offset}, and this log begins at {log.files[0].first_offset}: it "
+                "has no byte that tells whether it is the same log. If it is, and retention removed the files between, run it "
+                "once with --allow-gap. If it is another one, name another place, or the shard with --broker-name",
+                directory=str(self._place),
+                brokerName=self._broker_name,
+            )
+        if compared is not None and not compared[1]:
+            piece = compared[0]
+            raise UnsupportedStoreError(
+                f"{where} of another log: the bytes {piece.begin} to {min(piece.end, log.end_offset)} differ. A store that was "
                 "restored to an earlier moment is another log, too. Name another place, or the shard with --broker-name",
                 directory=str(self._place),
                 brokerName=self._broker_name,
             )
+        if log.end_offset < base.end_offset:
+            raise ServiceUnavailableError(
+                f"the log of {self._store} ends at commit-log offset {log.end_offset}, and the newest backup in {self._place} "
+                f"at {base.end_offset}; they agree before. If it is a replica, it is {base.end_offset - log.end_offset} bytes "
+                "behind: run it again when it has caught up, or back up the leader. If the log was cut by a repair or a "
+                "restore, see docs/backup.md",
+                service="backup",
+            )
+
+    def _compared(self, base: Backup, log: ReadableLog) -> tuple[LogPiece, bool] | None:
+        """The last piece that both have, the sound ones first, and whether it is the same; None: they have none."""
+        files = {file.first_offset: file for file in log.files}
+        for piece in sorted(base.pieces, key=lambda piece: (piece.damage is not None, -piece.begin)):
+            file = files.get(piece.file_offset)
+            end = min(piece.end if piece.damage is None else piece.damage, log.end_offset)
+            if file is None or end <= piece.begin:
+                continue
+            # Retention may have removed the file since, and the object may be missing.
+            with contextlib.suppress(FileNotFoundError):
+                wanted = piece.sha256 if end == piece.end else self._sha_of_object(piece, end - piece.begin)
+                return piece, _sha_of_file(file, piece.begin, end) == wanted
+        return None
+
+    def _sha_of_object(self, piece: LogPiece, size_bytes: int) -> str:
+        """Of its first bytes."""
+        digest, left = hashlib.sha256(), size_bytes
+        for part in self._place.parts(piece.name):
+            digest.update(part[:left])
+            left -= len(part)
+            if left <= 0:
+                break
+        return digest.hexdigest()
 
     def _pieces(self, log: ReadableLog, base: Backup | None) -> tuple[LogPiece, ...]:
         """The pieces of the log; those that the place lacks are copied."""

@@ -13,7 +13,13 @@ import cli.main
 from cli.backup.manifest import decode_backup
 from cli.backup.places import DirectoryPlace, read_backups
 from cli.backup.taking import take_backup, verify_backups
-from store.errors import DiskFullError, FlushFailedError, StoreLockedError, UnsupportedStoreError
+from store.errors import (
+    DiskFullError,
+    FlushFailedError,
+    ServiceUnavailableError,
+    StoreLockedError,
+    UnsupportedStoreError,
+)
 from store.files.file_system import RealFileSystem
 from store.files.locks import OwnerLock
 from tests.cli.backup.made import BROKER, FILE_BYTES, log_end, mark, messages, stopped_store
@@ -98,10 +104,8 @@ def test_another_log_is_refused_and_the_place_stays_as_it_was(
 ) -> None:
     take_backup(store, place, BROKER)
     before = content(place)
-    for other in (
-        stopped_store(tmp_path / "other", count=61, first=5),
-        stopped_store(tmp_path / "shorter", count=59),
-    ):
+    for count in (61, 20):
+        other = stopped_store(tmp_path / f"other{count}", count=count, first=5)
         with pytest.raises(UnsupportedStoreError, match="another log"):
             take_backup(other, place, BROKER)
     assert content(place) == before
@@ -136,7 +140,9 @@ def test_a_gap_between_backups_is_told(store: Path, place: DirectoryPlace) -> No
     names = sorted(path.name for path in (store / "commitlog").iterdir())
     for name in names[:2]:
         (store / "commitlog" / name).unlink()
-    report = take_backup(store, place, BROKER)
+    with pytest.raises(UnsupportedStoreError, match="--allow-gap"):
+        take_backup(store, place, BROKER)
+    report = take_backup(store, place, BROKER, allow_gap=True)
     assert "is in no backup" in report.notes[0]
     assert len(whole(place)) == 2
 
@@ -504,3 +510,30 @@ def test_a_file_that_is_replaced_while_it_is_read_is_not_cut(store: Path, place:
     file = read_backups(place)[0][0].file(f"config/{name}")
     assert file is not None
     assert b"".join(place.parts(file.name)) == b"{}"
+
+
+def test_a_log_that_cannot_be_compared_with_the_newest_backup_is_refused(
+    store: Path, place: DirectoryPlace, tmp_path: Path
+) -> None:
+    take_backup(store, place, BROKER)
+    before = content(place)
+    other = stopped_store(tmp_path / "other", count=200, first=5)
+    for path in (other / "commitlog").iterdir():
+        if int(path.name) < log_end(store):
+            path.unlink()
+    with pytest.raises(UnsupportedStoreError, match="--allow-gap"):
+        take_backup(other, place, BROKER)
+    assert content(place) == before
+
+
+def test_a_replica_that_is_behind_is_told_so_and_not_another_log(
+    store: Path, place: DirectoryPlace, tmp_path: Path
+) -> None:
+    take_backup(store, place, BROKER)
+    before = content(place)
+    for count in (59, 20):
+        replica = stopped_store(tmp_path / f"replica{count}", count=count)
+        with pytest.raises(ServiceUnavailableError, match=f"{log_end(replica)}.*{log_end(store)}") as raised:
+            take_backup(replica, place, BROKER)
+        assert "another place" not in raised.value.message
+    assert content(place) == before
