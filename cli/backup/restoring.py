@@ -108,8 +108,15 @@ def restore_store(
     reaching = _chosen(place, backups, moment)
     with Staging(out, is_directory=True) as staging:
         root = staging.path
-        backup, end_offset = _make_log(fs, place, root, reaching, moment, on_progress)
-        _make_files(fs, place, root, backups, backup, end_offset, report)
+        try:
+            backup, end_offset = _make_log(fs, place, root, reaching, moment, on_progress)
+            _make_files(fs, place, root, backups, backup, end_offset, report)
+        except StoreCorruptedError as error:
+            if all(place.read(each.name) is not None for each in backups):
+                raise
+            raise StoreCorruptedError(
+                f"a backup of {place} was removed while it was restored: run it again", file=str(place), offset=0
+            ) from error
         if not log_only:
             audit, _ = Repairer(fs, root, lambda done, total: on_progress("queues", done, total)).run(None)
             report.counts |= {"record_count": audit.log.record_count, "queue_count": audit.queue_count}

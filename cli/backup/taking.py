@@ -451,13 +451,21 @@ def verify_backups(place: Place, *, on_progress: OnProgress = lambda done, total
     report = JobReport.begin("backup-verify")
     backups, damages = read_backups(place)
     report.findings += [{"kind": "backup_damaged", "what": damage.message} for damage in damages]
+    if not backups and not damages:
+        what = f"{place} has no backup: name the place with --to, and the shard with --broker-name"
+        report.findings.append({"kind": "no_backup", "what": what})
     items: Mapping[str, LogPiece | KeptFile] = {item.name: item for backup in backups for item in backup.items}
     total = sum(item.size_bytes for item in items.values())
     done = 0
     for name, item in sorted(items.items()):
         why = _fault(place, item)
-        if why:
-            in_ = [backup.name for backup in backups if name in backup.sizes]
+        # A run that removes old backups removes their manifests first; its lock is not taken, so that it need not wait.
+        in_ = (
+            [backup.name for backup in backups if name in backup.sizes and place.read(backup.name) is not None]
+            if why
+            else []
+        )
+        if in_:
             what = (
                 f"{name} {why}: remove the object and back up again, which copies it anew; where the log does not have it "
                 "any more, bring it back from a copy, or remove these backups"

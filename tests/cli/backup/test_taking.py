@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -537,3 +537,29 @@ def test_a_replica_that_is_behind_is_told_so_and_not_another_log(
             take_backup(replica, place, BROKER)
         assert "another place" not in raised.value.message
     assert content(place) == before
+
+
+def test_verify_of_a_place_without_backups_is_no_success(
+    store: Path, place: DirectoryPlace, capsys: pytest.CaptureFixture
+) -> None:
+    assert [row["kind"] for row in verify_backups(place).findings] == ["no_backup"]
+    take_backup(store, place, BROKER)
+    where = str(place.directory.parent)
+    assert cli.main.main(["backup", "--verify", "--to", where, "--broker-name", "place"]) == 0
+    assert cli.main.main(["backup", "--verify", "--to", where, "--broker-name", "plaice"]) == 1
+    assert "plaice" in capsys.readouterr().out
+
+
+class Removing(DirectoryPlace):
+    """Another run removes the backup while it is read."""
+
+    def parts(self, name: str) -> Iterator[bytes]:
+        for path in (self.directory / "backups").iterdir():
+            path.unlink()
+        (self.directory / name).unlink()
+        return super().parts(name)
+
+
+def test_verify_tells_no_damage_of_a_backup_that_is_removed_meanwhile(store: Path, place: DirectoryPlace) -> None:
+    take_backup(store, place, BROKER)
+    assert verify_backups(Removing(place.directory)).findings == []
