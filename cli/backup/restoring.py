@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from cli.backup.manifest import KEPT_FOLDERS, Backup, KeptFile, LogPiece
 from cli.backup.places import Place, read_backups
-from cli.backup.taking import mapped
+from cli.backup.taking import SNAPSHOT_PATH, mapped, snapshot_offset
 from cli.repair import Repairer
 from cli.times import iso_text, moment_of
 from cli.transfer.staging import Staging
@@ -348,6 +348,12 @@ def _make_files(
         report.notes.append(
             "no backup was taken before that moment: files of config/ that RocketMQ needs are written when the store is "
             "served, and queues whose messages had all expired begin at 0"
+        )
+    at = snapshot_offset(_content_of(place, base, SNAPSHOT_PATH)) if base is not None else None
+    if at is not None and not backup.begin_offset < at <= end_offset:
+        report.notes.append(
+            f"the positions of queues in {base.name} are those at commit-log offset {at}, which this log does not have: queues "
+            "whose messages had all expired begin at 0; look at the positions of their groups"
         )
     topics = _content_of(place, backup, _TOPICS)
     if topics is not None:

@@ -13,6 +13,7 @@ The owner is not asked and not disturbed. The place gets pieces and files first,
 
 import contextlib
 import hashlib
+import json
 import mmap
 import os
 import time
@@ -57,6 +58,7 @@ SNAPSHOT_READ_COUNT_MAX = 3
 # A file that is replaced while it is read may be cut: it is read until two readings agree, or so often.
 READ_COUNT_MAX = 8
 _TOPICS = topics_file("")
+SNAPSHOT_PATH = f"{KEPT_FOLDERS[1]}/{SNAPSHOT_NAME}"
 HASH_BYTES = 4 << 20
 OnProgress = Callable[[int, int], None]
 _Content = TypeVar("_Content")
@@ -132,6 +134,12 @@ class _Taking:
             report.notes.append(topics.problem)
         if topics.content is not None:
             contents[_TOPICS] = topics.content
+        ahead = (snapshot_offset(contents.get(SNAPSHOT_PATH)) or 0) - log.end_offset
+        if ahead > 0:
+            report.notes.append(
+                f"the positions of queues are {ahead} bytes ahead of the end of this backup, as replicas had not confirmed "
+                "these bytes yet: a store restored from it begins queues whose messages had all expired at 0"
+            )
         base = backups[-1] if backups else None
         if base is not None:
             self._refuse_other_log(base, log, allow_gap)
@@ -386,7 +394,7 @@ def _read_beside(fs: FileSystem, root: Path) -> dict[str, bytes]:
     snapshot = root / KEPT_FOLDERS[1] / SNAPSHOT_NAME
     for _ in range(SNAPSHOT_READ_COUNT_MAX):
         contents = dict(_contents(fs, root))
-        if contents.get(f"{KEPT_FOLDERS[1]}/{SNAPSHOT_NAME}") == read_bytes(fs, snapshot):
+        if contents.get(SNAPSHOT_PATH) == read_bytes(fs, snapshot):
             break
     return contents
 
@@ -421,6 +429,13 @@ def _settled(read: Callable[[], _Content]) -> _Content:
 
 def _is_state_of_log(name: str) -> bool:
     return name in (SNAPSHOT_NAME, EPOCHS_NAME) or name.startswith(LIGHT_POSITIONS_NAME)
+
+
+def snapshot_offset(content: bytes | None) -> int | None:
+    """Up to where a snapshot of the log says something (commit-log offset); None: nothing can be read of it."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        return int(json.loads(content or b"")["commit_log_offset"])
+    return None
 
 
 def mapped(file: MappedFile, begin: int, end: int) -> memoryview:

@@ -290,3 +290,14 @@ def test_a_file_beside_the_log_that_is_damaged_keeps_no_log_from_being_restored(
     report = restore_store(place, tmp_path / "out", log_only=True)
     assert any(path in note for note in report.notes)
     assert log_bytes(tmp_path / "out") == log_bytes(root)
+
+
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_positions_that_do_not_fit_the_log_are_a_note(tmp_path: Path, place: DirectoryPlace, is_behind: bool) -> None:
+    root = stopped_store(tmp_path / "store")
+    offset = log_end(root) + 1 if is_behind else 10
+    (root / "reput" / "commitlog" / "snapshot.json").write_text(json.dumps({"commit_log_offset": offset}))
+    (root / "commitlog" / f"{0:020d}").unlink()
+    take_backup(root, place, BROKER)
+    report = restore_store(place, tmp_path / "out", log_only=True)
+    assert ["begin at 0" in note for note in report.notes] == [True]

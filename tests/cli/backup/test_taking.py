@@ -563,3 +563,10 @@ class Removing(DirectoryPlace):
 def test_verify_tells_no_damage_of_a_backup_that_is_removed_meanwhile(store: Path, place: DirectoryPlace) -> None:
     take_backup(store, place, BROKER)
     assert verify_backups(Removing(place.directory)).findings == []
+
+
+def test_positions_that_say_more_than_the_log_are_a_note(store: Path, place: DirectoryPlace) -> None:
+    snapshot = store / "reput" / "commitlog" / "snapshot.json"
+    for offset, count in ((log_end(store), 0), (log_end(store) + 1, 1)):
+        snapshot.write_text(json.dumps({"commit_log_offset": offset}))
+        assert len(take_backup(store, place, BROKER).notes) == count
