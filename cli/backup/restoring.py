@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from cli.backup.manifest import KEPT_FOLDERS, Backup, KeptFile, LogPiece
+from cli.backup.manifest import KEPT_FOLDERS, OFFSET_MAX, Backup, KeptFile, LogPiece
 from cli.backup.places import Place, read_backups
 from cli.backup.taking import SNAPSHOT_PATH, mapped, snapshot_offset
 from cli.repair import Repairer
@@ -384,7 +384,7 @@ def topics_at(topics: bytes, earlier: bytes | None, end_offset: int) -> bytes:
 
     Args:
         topics: the file as it was later.
-        earlier: the file as it was before; a topic whose deletion is undone gets its row of there.
+        earlier: the file as it was before; a topic whose deletion is undone gets its row of there, and the deletion before it.
         end_offset: the end of the log (bytes).
     """
     deleted = decode_deleted_topics(topics)
@@ -393,7 +393,10 @@ def topics_at(topics: bytes, earlier: bytes | None, end_offset: int) -> bytes:
         return topics
     rows, had = decode_topic_rows(topics), decode_topic_rows(earlier) if earlier is not None else TopicRows({}, {})
     members = decode_topic_members(topics)
-    own = {**members[OWN_MEMBER], DELETED_MEMBER: {name: at for name, at in deleted.items() if name not in undone}}
+    left = {name: at for name, at in deleted.items() if name not in undone}
+    before = decode_deleted_topics(earlier) if earlier is not None else {}
+    left |= {name: before[name] for name in undone if before.get(name, OFFSET_MAX) <= end_offset}
+    own = {**members[OWN_MEMBER], DELETED_MEMBER: left}
     back = {topic: had.topics[topic] for topic in undone if topic in had.topics and topic not in rows.topics}
     document = {**members, "topicConfigTable": {}, OWN_MEMBER: own}
     return dump_topic_table(document, {**rows.topics, **back}, rows.unreadable)

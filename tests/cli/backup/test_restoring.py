@@ -301,3 +301,9 @@ def test_positions_that_do_not_fit_the_log_are_a_note(tmp_path: Path, place: Dir
     take_backup(root, place, BROKER)
     report = restore_store(place, tmp_path / "out", log_only=True)
     assert ["begin at 0" in note for note in report.notes] == [True]
+
+
+def test_a_deletion_before_an_undone_one_stays() -> None:
+    later = table(deleted={"b": 900, "c": 900})
+    found = topics_at(later, table("b", "c", deleted={"b": 300, "c": 700}), 600)
+    assert decode_deleted_topics(found) == {"b": 300}
