@@ -132,6 +132,11 @@ def restore_store(
             f"{gaps[0].name} begins behind this log, at commit-log offset {gaps[0].begin_offset}, and may have records of "
             "that time: restore it by an offset with --to"
         )
+    if end_offset < backups[-1].end_offset:
+        report.notes.append(
+            f"from commit-log offset {end_offset} on this is another log: name another place for its backups, and another "
+            "--out for `reput ship-cold`, whose objects from there on are of the former log"
+        )
     report.counts |= {"begin_offset": backup.begin_offset, "end_offset": end_offset}
     report.outputs = {"store": str(out), "backup": f"{place}/{backup.name}"}
     return report.end()

@@ -307,3 +307,11 @@ def test_a_deletion_before_an_undone_one_stays() -> None:
     later = table(deleted={"b": 900, "c": 900})
     found = topics_at(later, table("b", "c", deleted={"b": 300, "c": 700}), 600)
     assert decode_deleted_topics(found) == {"b": 300}
+
+
+def test_a_store_of_an_earlier_moment_is_told_to_be_another_log(
+    tmp_path: Path, store: Path, place: DirectoryPlace
+) -> None:
+    report = restore_store(place, tmp_path / "out", Moment(offset=FILE_BYTES), log_only=True)
+    assert "ship-cold" in report.notes[-1]
+    assert not any("ship-cold" in note for note in restore_store(place, tmp_path / "all", log_only=True).notes)
