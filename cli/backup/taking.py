@@ -143,6 +143,8 @@ class _Taking:
         base = backups[-1] if backups else None
         if base is not None:
             self._refuse_other_log(base, log, allow_gap)
+            if base.end_offset == log.end_offset:  # else a clock that went back gives it a name before the one before
+                taken_millis = max(taken_millis, base.taken_millis + 1)
         pieces = self._pieces(log, base)
         files = tuple(self._keep_file(path, content) for path, content in sorted(contents.items()))
         self._refuse_other_run()

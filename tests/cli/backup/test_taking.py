@@ -570,3 +570,10 @@ def test_positions_that_say_more_than_the_log_are_a_note(store: Path, place: Dir
     for offset, count in ((log_end(store), 0), (log_end(store) + 1, 1)):
         snapshot.write_text(json.dumps({"commit_log_offset": offset}))
         assert len(take_backup(store, place, BROKER).notes) == count
+
+
+def test_a_clock_that_goes_back_does_not_remove_the_backup_just_made(store: Path, place: DirectoryPlace) -> None:
+    for now in (2e9, 1e9):
+        report = take_backup(store, place, BROKER, keep=1, clock=iter([now, now]).__next__)
+        assert Path(report.outputs["backup"]).exists()
+    assert len(whole(place)) == 1
