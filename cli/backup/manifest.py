@@ -18,6 +18,9 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+from commitlog_svc.append.topics.light_offsets import NAME as LIGHT_POSITIONS_NAME
+from commitlog_svc.recovery.safe_point import SNAPSHOT_NAME
+from commitlog_svc.replication.epochs import EPOCHS_NAME
 from store.errors import StoreCorruptedError
 
 VERSION = 1
@@ -131,6 +134,11 @@ class Backup:
         return next((file for file in self.files if file.path == path), None)
 
 
+def is_state_of_log(name: str) -> bool:
+    """Whether a backup has the file of that name of `reput/commitlog/`."""
+    return name in (SNAPSHOT_NAME, EPOCHS_NAME) or name.startswith(LIGHT_POSITIONS_NAME)
+
+
 def encode_backup(backup: Backup) -> bytes:
     """The bytes of the manifest."""
     line = json.dumps({"version": VERSION, **asdict(backup)}, ensure_ascii=False, separators=(",", ":")).encode()
@@ -162,7 +170,7 @@ def decode_backup(data: bytes, name: str) -> Backup:
             tuple(_file(row) for row in document["files"]),
         )
         _check_order(pieces)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise _damaged(name, str(error)) from error
     if backup.name != name:
         raise _damaged(name, f"it is the manifest of {backup.name}")
@@ -196,7 +204,8 @@ def _check_order(pieces: Sequence[LogPiece]) -> None:
 def _file(row: Any) -> KeptFile:
     path = row["path"]
     folder, _, name = path.rpartition("/")
-    if folder not in KEPT_FOLDERS or not _NAME.fullmatch(name) or name in (".", ".."):
+    is_kept = folder == KEPT_FOLDERS[0] or (folder == KEPT_FOLDERS[1] and is_state_of_log(name))
+    if not is_kept or not _NAME.fullmatch(name) or name in (".", ".."):
         raise ValueError(f"{path!r} is no path of a file beside the log")
     return KeptFile(path, _number(row["size_bytes"]), _sha(row["sha256"]))
 

@@ -33,11 +33,10 @@ from cli.backup.manifest import (
     LogPiece,
     decode_backup,
     encode_backup,
+    is_state_of_log,
 )
 from cli.backup.places import TEMPORARY_SUFFIX, DirectoryPlace, Place, alone, read_backups
-from commitlog_svc.append.topics.light_offsets import NAME as LIGHT_POSITIONS_NAME
 from commitlog_svc.recovery.safe_point import SNAPSHOT_NAME
-from commitlog_svc.replication.epochs import EPOCHS_NAME
 from pipeline.job import JobReport
 from pipeline.object_root import ObjectRoot
 from pipeline.scan.log_files import EMPTY_HEAD, LogFile, LogFileGoneError, ReadableLog, readable_log, safe_offset
@@ -128,6 +127,11 @@ class _Taking:
         self._left_count = sum(map(_is_ours, self._present))
         contents = _read_beside(self._fs, self._store)
         taken_millis = int(clock() * 1000)  # before the mark: what was stored and flushed by then is in the backup
+        for path in [path for path in contents if path.encode(errors="ignore").decode() != path]:
+            report.notes.append(
+                f"{path.encode(errors='backslashreplace').decode()} is not in the backup: its name is no text"
+            )
+            del contents[path]
         log = self._log()
         topics = _settled(lambda: read_config_file(self._fs, Path(topics_file(str(self._store)))))
         if topics.problem:
@@ -406,7 +410,7 @@ def _contents(fs: FileSystem, root: Path) -> Iterator[tuple[str, bytes]]:
         names = fs.listdir(root / folder) if fs.is_dir(root / folder) else []
         # The snapshot first: what it names is then there, unless a later one names something else.
         for name in sorted(names, key=lambda name: (name != SNAPSHOT_NAME, name)):
-            if folder == KEPT_FOLDERS[1] and not _is_state_of_log(name):
+            if folder == KEPT_FOLDERS[1] and not is_state_of_log(name):
                 continue
             if name.endswith(TEMPORARY_SUFFIX) or f"{folder}/{name}" == _TOPICS or not fs.is_file(root / folder / name):
                 continue
@@ -427,10 +431,6 @@ def _settled(read: Callable[[], _Content]) -> _Content:
             break
         found = again
     return found
-
-
-def _is_state_of_log(name: str) -> bool:
-    return name in (SNAPSHOT_NAME, EPOCHS_NAME) or name.startswith(LIGHT_POSITIONS_NAME)
 
 
 def snapshot_offset(content: bytes | None) -> int | None:

@@ -57,6 +57,7 @@ def test_a_manifest_that_was_cut_is_no_backup(size: int) -> None:
         ({"pieces": [dataclasses.asdict(dataclasses.replace(PIECES[0], end=101))]}, "does not lie in its file"),
         ({"files": [{"path": "config/../../x", "size_bytes": 1, "sha256": SHA}]}, "no path"),
         ({"files": [{"path": "config/..", "size_bytes": 1, "sha256": SHA}]}, "no path"),
+        ({"files": [{"path": "reput/commitlog/cut.json", "size_bytes": 1, "sha256": SHA}]}, "no path"),
         ({"files": [{"path": "commitlog/0", "size_bytes": 1, "sha256": SHA}]}, "no path"),
         ({"files": [{"path": "config/a", "size_bytes": True, "sha256": SHA}]}, "no number"),
         ({"files": [{"path": "config/a", "size_bytes": 1, "sha256": "ab"}]}, "no SHA-256"),
@@ -68,3 +69,9 @@ def test_a_signed_manifest_that_names_what_cannot_be_is_no_backup(change: dict, 
     document = {"version": 1, **dataclasses.asdict(BACKUP), **change}
     with pytest.raises(StoreCorruptedError, match=why):
         decode_backup(signed(document), BACKUP.name)
+
+
+def test_a_manifest_that_nests_without_end_is_no_backup() -> None:
+    line = b"[" * 200_000
+    with pytest.raises(StoreCorruptedError, match="no whole backup"):
+        decode_backup(line + b"\n" + hashlib.sha256(line).hexdigest().encode() + b"\n", BACKUP.name)

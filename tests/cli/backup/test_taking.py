@@ -577,3 +577,12 @@ def test_a_clock_that_goes_back_does_not_remove_the_backup_just_made(store: Path
         report = take_backup(store, place, BROKER, keep=1, clock=iter([now, now]).__next__)
         assert Path(report.outputs["backup"]).exists()
     assert len(whole(place)) == 1
+
+
+def test_a_file_whose_name_is_no_text_is_left_out_and_told(store: Path, place: DirectoryPlace) -> None:
+    (store / "config").mkdir()
+    (store / "config" / "a\udcff").write_bytes(b"1")
+    (store / "config" / "b").write_bytes(b"2")
+    report = take_backup(store, place, BROKER)
+    assert "\\udcff" in report.notes[0]
+    assert [file.path for file in read_backups(place)[0][0].files] == ["config/b"]
