@@ -160,4 +160,9 @@ def _failures() -> Iterator[None]:
     except StoreError as error:
         raise store_failure(error) from error
     except OSError as error:
-        raise CliError(Exit.UNAVAILABLE, "DISK_FAILED", str(error), "Nothing was changed by this run.") from error
+        raise CliError(
+            Exit.UNAVAILABLE,
+            "DISK_FAILED",
+            str(error),
+            "Run it again: a backup, or a restored store, is there whole or not at all.",
+        ) from error

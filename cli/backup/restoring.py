@@ -289,11 +289,13 @@ def _end_before(files: MappedFileQueue, limit: int) -> int:
 
 
 def _refuse_damage(file: MappedFile, offset: int, limit: int) -> None:
-    """StoreCorruptedError if a walk ended at an offset for damage, and not for a record that reaches beyond the limit."""
+    """StoreCorruptedError if a walk ended at an offset for damage, not for a record or blank that reaches beyond the limit."""
     if offset >= limit:
         return
+    data = file.read(offset, file.last_offset - offset)
     try:
-        decode_record(file.read(offset, file.last_offset - offset), commit_log_offset=offset)
+        if not decode_header(data, 0, offset).is_blank:
+            decode_record(data, commit_log_offset=offset)
     except RecordCorruptedError as error:
         raise _damaged_log(offset, error) from error
 

@@ -2,11 +2,13 @@
 
 What a backup holds, in the order in which it is read:
 
-- `config/` and, of `reput/commitlog/`, the snapshot, the positions of light queues and the epochs. So none of these says more
-  than the log does. They have what the log has forgotten: positions of queues whose messages expired.
+- `config/` and, of `reput/commitlog/`, the snapshot and the positions of light queues. They have what the log has forgotten:
+  positions of queues whose messages expired. What they say more than the log does, as replicas had not confirmed it yet, is
+  a note.
 - The log up to the mark of its owner: on the disk, on its replicas, and never in the middle of an atomic request
   (`pipeline/scan/log_files.py`). Only what no earlier backup has is read and copied.
-- `config/topics.json`: it has a topic before the log has its first message, so it is read last.
+- `config/topics.json`: it has a topic before the log has its first message, so it is read last. So are the epochs of the
+  log, which are cut at its end when it is restored.
 
 The owner is not asked and not disturbed. The place gets pieces and files first, then the manifest that names them.
 """
@@ -37,13 +39,14 @@ from cli.backup.manifest import (
 )
 from cli.backup.places import TEMPORARY_SUFFIX, DirectoryPlace, Place, alone, read_backups
 from commitlog_svc.recovery.safe_point import SNAPSHOT_NAME
+from commitlog_svc.replication.epochs import EPOCHS_NAME
 from pipeline.job import JobReport
 from pipeline.object_root import ObjectRoot
 from pipeline.scan.log_files import EMPTY_HEAD, LogFile, LogFileGoneError, ReadableLog, readable_log, safe_offset
 from store.errors import ServiceUnavailableError, UnsupportedStoreError
 from store.files.config_file import read_config_file
 from store.files.file_system import FileSystem, RealFileSystem
-from store.files.json_state import NoRegularFileError, read_bytes
+from store.files.json_state import NoRegularFileError, read_bytes, read_derived
 from store.files.mapped_files import MappedFile
 from store.format.paths import topics_file
 from store.walk.checks import FullCheck
@@ -57,6 +60,7 @@ SNAPSHOT_READ_COUNT_MAX = 3
 # A file that is replaced while it is read may be cut: it is read until two readings agree, or so often.
 READ_COUNT_MAX = 8
 _TOPICS = topics_file("")
+_EPOCHS = f"{KEPT_FOLDERS[1]}/{EPOCHS_NAME}"
 SNAPSHOT_PATH = f"{KEPT_FOLDERS[1]}/{SNAPSHOT_NAME}"
 HASH_BYTES = 4 << 20
 OnProgress = Callable[[int, int], None]
@@ -138,6 +142,9 @@ class _Taking:
             report.notes.append(topics.problem)
         if topics.content is not None:
             contents[_TOPICS] = topics.content
+        epochs = _settled(lambda: read_derived(self._fs, self._store / _EPOCHS))
+        if epochs is not None:
+            contents[_EPOCHS] = epochs
         ahead = (snapshot_offset(contents.get(SNAPSHOT_PATH)) or 0) - log.end_offset
         if ahead > 0:
             report.notes.append(

@@ -91,6 +91,10 @@ class Staging:
                 f"{self._out} is where a file system is mounted, and cannot be renamed: name a directory inside it.",
                 field="out",
             )
+        if self._is_directory and self._out.is_symlink():
+            raise InvalidArgumentError(
+                f"{self._out} is a symbolic link, and cannot be replaced: name what it leads to.", field="out"
+            )
         is_welcome = self._is_directory and self._out.is_dir() and not os.listdir(self._out)
         if os.path.lexists(self._out) and not is_welcome:
             raise self._taken()

@@ -315,3 +315,26 @@ def test_a_store_of_an_earlier_moment_is_told_to_be_another_log(
     report = restore_store(place, tmp_path / "out", Moment(offset=FILE_BYTES), log_only=True)
     assert "ship-cold" in report.notes[-1]
     assert not any("ship-cold" in note for note in restore_store(place, tmp_path / "all", log_only=True).notes)
+
+
+def test_a_moment_inside_the_head_of_a_closing_blank_ends_before_it(
+    tmp_path: Path, store: Path, place: DirectoryPlace
+) -> None:
+    before = [offset + len(frame) for offset, frame in walk_frames(store) if offset < FILE_BYTES]
+    assert before[-1] < FILE_BYTES - 8  # a blank closes the file
+    for more in (1, 7):
+        out = tmp_path / f"out{more}"
+        report = restore_store(place, out, Moment(offset=before[-1] + more), log_only=True)
+        assert report.counts["end_offset"] == before[-1]
+        assert log_bytes(out) == prefix(store, before[-1])
+
+
+def test_a_link_is_refused_as_the_goal_before_anything_is_copied(
+    tmp_path: Path, store: Path, place: DirectoryPlace
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "empty")
+    steps: list[str] = []
+    with pytest.raises(InvalidArgumentError, match="link"):
+        restore_store(place, tmp_path / "out", log_only=True, on_progress=lambda step, done, total: steps.append(step))
+    assert steps == []
