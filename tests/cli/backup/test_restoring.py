@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -338,3 +338,33 @@ def test_a_link_is_refused_as_the_goal_before_anything_is_copied(
     with pytest.raises(InvalidArgumentError, match="link"):
         restore_store(place, tmp_path / "out", log_only=True, on_progress=lambda step, done, total: steps.append(step))
     assert steps == []
+
+
+def test_a_backup_behind_a_gap_that_may_have_the_time_is_a_note(tmp_path: Path, place: DirectoryPlace) -> None:
+    root = stopped_store(tmp_path / "store")
+    mark(root, FILE_BYTES)
+    take_backup(root, place, BROKER, clock=lambda: 2e9)
+    mark(root, log_end(root))
+    (root / "commitlog" / f"{0:020d}").unlink()
+    take_backup(root, place, BROKER, allow_gap=True, clock=lambda: 3e9)
+    report = restore_store(place, tmp_path / "out", Moment(time_millis=BEGIN_MILLIS + 50), log_only=True)
+    assert report.counts["end_offset"] == FILE_BYTES
+    assert str(FILE_BYTES) in report.notes[0]
+
+
+class Removing(DirectoryPlace):
+    """Another run removes the backups while one is restored."""
+
+    def parts(self, name: str) -> Iterator[bytes]:
+        for path in (self.directory / "backups").iterdir():
+            path.unlink()
+        (self.directory / name).unlink()
+        return super().parts(name)
+
+
+def test_a_backup_that_is_removed_while_it_is_restored_is_not_told_to_be_damaged(
+    tmp_path: Path, store: Path, place: DirectoryPlace
+) -> None:
+    with pytest.raises(StoreCorruptedError, match="was removed while"):
+        restore_store(Removing(place.directory), tmp_path / "out", log_only=True)
+    assert not (tmp_path / "out").exists()
