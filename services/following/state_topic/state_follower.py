@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 REPORT_SECONDS = 1.0
 # The full state is written again before so much of the log is behind it: retention waits for it.
 FULL_LOG_BYTES = 256 << 20
-# A life that only reads begins anew when the log must have a newer full state.
+# A life that only reads begins anew when so much came since it began: the log must have a newer full state.
 READ_AGAIN_LOG_BYTES = 2 * FULL_LOG_BYTES
 
 Writer = TypeVar("Writer", bound=StateWriter)
@@ -82,6 +82,7 @@ class StateFollower(ABC):
         self._writer = writer
         self._progress = progress
         self._recent = recent
+        self._begin_offset = begin_offset
         self._state_offset = first_offset if first_offset >= 0 else begin_offset
         self._on_flushed = on_flushed
         self._end_offset = end_offset
@@ -169,9 +170,10 @@ class StateFollower(ABC):
         return False
 
     def _keep_full_state(self) -> None:
-        behind_bytes = self._progress.next_offset - self._state_offset
         if self._writer is None:
-            if self._on_flushed is not None and behind_bytes > READ_AGAIN_LOG_BYTES:
+            # Not from where the state begins: that may be far back for as long as the leader is of an earlier release.
+            came_bytes = self._progress.next_offset - self._begin_offset
+            if self._on_flushed is not None and came_bytes > READ_AGAIN_LOG_BYTES:
                 raise LifeOverError
             return
         if self._full is not None and self._full.done():

@@ -18,14 +18,22 @@ from services.reading.recent_units import RecentUnits
 from store.errors import ServiceUnavailableError, StoreError
 
 STATE_OFFSET = 1_000
+BEGIN_OFFSET = 2_000
 
 
 class Service(StateFollower):
     """A service whose answers the test sets; `log_end` is the end of the log."""
 
-    def __init__(self, *, writes: bool = True, reports: bool = True, first_offset: int = STATE_OFFSET) -> None:
+    def __init__(
+        self,
+        *,
+        writes: bool = True,
+        reports: bool = True,
+        first_offset: int = STATE_OFFSET,
+        begin_offset: int = BEGIN_OFFSET,
+    ) -> None:
         self.now = 0.0
-        self.log_end = 2_000
+        self.log_end = begin_offset
         self.failure: StoreError | None = None
         self.state, self.has_many, self.needed = True, False, None
         self.fulls: list[Future[int]] = []
@@ -34,7 +42,14 @@ class Service(StateFollower):
         writer: Any = SimpleNamespace() if writes else None
         flushed = (lambda offset, _millis: self.reported.append(offset)) if reports else None
         super().__init__(
-            writer, self.progress, RecentUnits(), 2_000, first_offset, flushed, lambda: self.log_end, lambda: self.now
+            writer,
+            self.progress,
+            RecentUnits(),
+            begin_offset,
+            first_offset,
+            flushed,
+            lambda: self.log_end,
+            lambda: self.now,
         )
 
     def follow(self, next_offset: int) -> None:
@@ -131,10 +146,21 @@ def test_records_were_let_go_of_before_reput_had_shown_what_replaced_them() -> N
 
 def test_a_life_that_only_reads_ends_when_the_log_must_have_a_newer_state() -> None:
     service = Service(writes=False)
-    service.follow(STATE_OFFSET + READ_AGAIN_LOG_BYTES)
+    service.follow(BEGIN_OFFSET + READ_AGAIN_LOG_BYTES)
     assert service.reported == [STATE_OFFSET]
     with pytest.raises(LifeOverError):
-        service.follow(STATE_OFFSET + READ_AGAIN_LOG_BYTES + 1)
+        service.follow(BEGIN_OFFSET + READ_AGAIN_LOG_BYTES + 1)
+
+
+def test_a_replica_whose_state_begins_far_back_read_it_again_without_end() -> None:
+    """It passes over the full states of a leader of an earlier release. Each of its lives ended before it had reported."""
+    begin_offset = READ_AGAIN_LOG_BYTES * 4
+    service = Service(writes=False, first_offset=0, begin_offset=begin_offset)
+    service.follow(begin_offset + 1)
+    assert service.reported == [0]
+    service.follow(begin_offset + READ_AGAIN_LOG_BYTES)
+    with pytest.raises(LifeOverError):
+        service.follow(begin_offset + READ_AGAIN_LOG_BYTES + 1)
 
 
 def test_a_life_on_a_log_that_nobody_expires_for_it_goes_on() -> None:
