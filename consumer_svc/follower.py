@@ -65,6 +65,12 @@ LATER_HINT = (
     "again, and is kept as long as the log (docs/upgrade.md)"
 )
 
+OLDER_HINT = (
+    "the newest full state of groups is of an earlier release, and the log has none of this one: nothing to do after a first "
+    "upgrade; after a downgrade that was longer than the log is kept, set request modes and priority factors again, and bind "
+    "groups of lite topics again: reput group update --lite-bind-topic (docs/upgrade.md)"
+)
+
 _log = structlog.get_logger("reput.consumer")
 
 
@@ -305,6 +311,8 @@ class ConsumerPart(StatePart[GroupStates, StateWriter]):
         _log.info("consumer.opened", groups=len(loaded.states.groups), changes=loaded.change_count, epoch=loaded.epoch)
         if loaded.states.from_later_count:
             _log.warning("consumer.state_of_a_later_release", records=loaded.states.from_later_count, hint=LATER_HINT)
+        if loaded.lacks_newer:
+            _log.info("consumer.older_state_used", hint=OLDER_HINT)
         # Where this service appends nothing, retention need not wait for it.
         on_flushed = None if self._writes_no_records else self.on_flushed
         return ConsumerFollower(

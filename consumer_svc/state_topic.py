@@ -18,7 +18,7 @@ from consumer_svc.state.group_states import Change, GroupStates
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.consumer.v1 import state_pb2
 from services.following.state_topic import state_log, state_writer
-from services.following.state_topic.state_writer import FULL, REQUEST_BYTES_MAX, Append, StateTopic
+from services.following.state_topic.state_writer import FULL, FULL_END, REQUEST_BYTES_MAX, Append, StateTopic
 from store.errors import StoreError
 
 FOLLOWER = "consumer"
@@ -33,12 +33,10 @@ LoadedState = state_log.LoadedState[GroupStates]
 
 def _apply(states: GroupStates, kind: str, record: state_pb2.StateRecord) -> int:
     if kind == FULL:
-        # Nothing is written between the records of a full state. So one that was not finished has no effect: its pieces say
-        # again what the changes before them said.
         apply_piece(states, record.groups)
         apply_floors(states, record.lite_expired)
         return 0
-    states.from_later_count += record.level > STATE_LEVEL
+    states.from_later_count += kind == FULL_END and record.level > STATE_LEVEL
     for change in map(change_from_proto, record.changes):
         if change is not None:
             states.apply(change)
@@ -50,8 +48,7 @@ def _apply(states: GroupStates, kind: str, record: state_pb2.StateRecord) -> int
 def _piece_body(epoch: int, piece: Sequence[state_pb2.GroupState | state_pb2.LiteExpired] | None) -> bytes:
     groups = [one for one in piece or () if isinstance(one, state_pb2.GroupState)]
     floors = [one for one in piece or () if isinstance(one, state_pb2.LiteExpired)]
-    level = STATE_LEVEL if piece is None else 0
-    return state_pb2.StateRecord(epoch=epoch, groups=groups, lite_expired=floors, level=level).SerializeToString()
+    return state_pb2.StateRecord(epoch=epoch, groups=groups, lite_expired=floors, level=STATE_LEVEL).SerializeToString()
 
 
 TOPIC = StateTopic(
@@ -59,7 +56,7 @@ TOPIC = StateTopic(
     FOLLOWER,
     GroupStates,
     state_pb2.StateRecord.FromString,
-    lambda epoch, changes: state_pb2.StateRecord(epoch=epoch, changes=changes).SerializeToString(),
+    lambda epoch, changes: state_pb2.StateRecord(epoch=epoch, changes=changes, level=STATE_LEVEL).SerializeToString(),
     _piece_body,
     _apply,
     lambda record: record.level,

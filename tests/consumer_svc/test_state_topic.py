@@ -1,16 +1,17 @@
 """The state is found in the log: over several pages, behind full states that were not finished, and not in damage."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
 from consumer_svc import state_topic
 from consumer_svc.state.group_states import GroupSet, GroupSettings
-from consumer_svc.state_topic import STATE_TOPIC, load_state
+from consumer_svc.state_topic import STATE_TOPIC, LoadedState, load_state
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.consumer.v1.state_pb2 import Change, StateRecord
 from services.following.state_topic import state_log
-from services.following.state_topic.state_writer import CHANGE, FULL_BEGIN
+from services.following.state_topic.state_writer import CHANGE, FULL, FULL_BEGIN, FULL_END
 from store.errors import ServiceUnavailableError, StoreCorruptedError, StoreError
 from store.format.derived.queue_ext import ext_address
 from store.format.derived.queue_unit import QueueUnit
@@ -23,6 +24,18 @@ def set_groups(life: LogLife, count: int, prefix: str = "g") -> None:
     """Make groups, each by a change of its own."""
     for number in range(count):
         life.groups.update(GroupSettings(f"{prefix}{number}"))
+
+
+def load_from(log: MemoryLog, min_offset: int, read: list[QueueUnit] | None = None) -> LoadedState:
+    """The state as the log has it when retention removed what is before a position; `read` gets the units that are read."""
+    queue = log.queues[STATE_TOPIC, 0]
+
+    def read_bodies(units: Sequence[QueueUnit]) -> list[bytes]:
+        if read is not None:
+            read.extend(units)
+        return [log.records[unit.commit_log_offset].body for unit in units]
+
+    return load_state(min_offset, queue.end, lambda at, count: queue.units[at : at + count], read_bodies)
 
 
 def test_an_empty_topic_is_an_empty_state(log: MemoryLog) -> None:
@@ -49,21 +62,22 @@ def test_only_the_records_from_the_full_state_on_are_read(log: MemoryLog, life: 
     set_groups(life, 50)
     life.life.write_full().result(WAIT_SECONDS_MAX)
     set_groups(life, 2, "b")
-    queue = log.queues[STATE_TOPIC, 0]
     read: list[QueueUnit] = []
-
-    def read_bodies(units: Sequence[QueueUnit]) -> list[bytes]:
-        read.extend(units)
-        return [log.records[unit.commit_log_offset].body for unit in units]
-
-    load_state(0, queue.end, lambda at, count: queue.units[at : at + count], read_bodies)
+    load_from(log, 0, read)
     assert len(read) == 1 + 3 + 2, "whose full state it is, its records, and the changes"
+
+
+@contextmanager
+def writing_as_0_2_0(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Records are those of that release."""
+    with monkeypatch.context() as patched:
+        patched.setattr(state_topic, "STATE_LEVEL", 0)
+        yield
 
 
 def write_full_of_0_2_0(life: LogLife, monkeypatch: pytest.MonkeyPatch) -> None:
     """That release knows no priorities: in its full states groups have none."""
-    with monkeypatch.context() as patched:
-        patched.setattr(state_topic, "STATE_LEVEL", 0)
+    with writing_as_0_2_0(monkeypatch):
         for name, group in list(life.states.groups.items()):
             group.settings = GroupSettings(name)
         life.life.write_full().result(WAIT_SECONDS_MAX)
@@ -92,20 +106,123 @@ def test_a_full_state_of_an_earlier_release_takes_nothing_away_that_the_log_stil
     assert factors(log) == {"early": 20, "late": 30, "after": 100}
 
 
+@pytest.mark.parametrize("had_full", [False, True])
+def test_groups_were_forgotten_for_good_behind_very_many_records_of_an_earlier_release(
+    log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch, had_full: bool
+) -> None:
+    """The search ended after 200,000 records, and the older full state was written again as one of this release."""
+    life.groups.update(GroupSettings("early", priority_factor=20))
+    if had_full:
+        life.life.write_full().result(WAIT_SECONDS_MAX)
+    write_full_of_0_2_0(life, monkeypatch)
+    units = log.queues[STATE_TOPIC, 0].units
+    assert [message.tags for message in log.messages(STATE_TOPIC)][-3:] == [FULL_BEGIN, FULL, FULL_END]
+    units[-3:-3] = [units[0]] * 201_000  # the begin of a life, without a change
+    counts: list[int] = []
+
+    def read_units(at: int, count: int) -> Sequence[QueueUnit]:
+        counts.append(count)
+        return units[at : at + count]
+
+    loaded = load_state(
+        0, len(units), read_units, lambda page: [log.records[unit.commit_log_offset].body for unit in page]
+    )
+
+    assert (loaded.is_older, loaded.lacks_newer) == (True, False)
+    assert loaded.states.groups["early"].settings.priority_factor == 20
+    assert max(counts) <= state_log.PAGE_UNIT_COUNT
+
+
+def test_an_upgrade_reads_only_what_the_newest_full_state_does_not_say(
+    log: MemoryLog, begin: Callable[..., LogLife], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is nothing in the log that the earlier release did not know."""
+    with writing_as_0_2_0(monkeypatch):
+        before = begin()
+        set_groups(before, 50)
+    write_full_of_0_2_0(before, monkeypatch)
+    with writing_as_0_2_0(monkeypatch):
+        set_groups(before, 2, "late")
+    read: list[QueueUnit] = []
+
+    loaded = load_from(log, 0, read)
+
+    assert contents(loaded.states) == contents(before.states)
+    assert (loaded.is_older, loaded.lacks_newer) == (True, True)
+    assert len(read) == 1 + 1 + 3 + 2, "whose full state it is, whose first record, its records, and the changes"
+
+
+def test_a_state_that_an_earlier_release_began_is_replaced_before_a_downgrade_makes_it_forget(
+    log: MemoryLog, begin: Callable[..., LogLife], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier release had no full state yet when it was replaced."""
+    with writing_as_0_2_0(monkeypatch):
+        begin().groups.update(GroupSettings("early"))
+    life = begin()
+    assert (life.loaded.is_older, life.loaded.lacks_newer) == (True, False)
+    life.life.write_full().result(WAIT_SECONDS_MAX)  # as the follower does
+    life.groups.update(GroupSettings("late", priority_factor=30))
+    write_full_of_0_2_0(life, monkeypatch)
+    assert factors(log) == {"early": 100, "late": 30}
+
+
+@pytest.mark.parametrize("written_count", [1, 2])
+@pytest.mark.parametrize(("had_full", "min_offset"), [(True, 0), (False, 0), (False, 1)])
+def test_a_full_state_that_an_earlier_release_did_not_finish_took_settings_away(
+    log: MemoryLog,
+    begin: Callable[..., LogLife],
+    monkeypatch: pytest.MonkeyPatch,
+    had_full: bool,
+    min_offset: int,
+    written_count: int,
+) -> None:
+    """Its pieces were applied as if they were changes, and groups of lite topics became ordinary ones."""
+    life = begin()
+    life.groups.update(GroupSettings("early", priority_factor=20))
+    if had_full:
+        life.life.write_full().result(WAIT_SECONDS_MAX)
+    log.appends_left = written_count
+    with pytest.raises(ServiceUnavailableError):
+        write_full_of_0_2_0(life, monkeypatch)
+    log.appends_left = None
+    begin().groups.update(GroupSettings("after"))
+
+    groups = load_from(log, min_offset).states.groups
+
+    assert {name: group.settings.priority_factor for name, group in groups.items()} == {"early": 20, "after": 100}
+
+
+def test_pieces_of_this_release_count_where_retention_removed_all_before_them(
+    log: MemoryLog, begin: Callable[..., LogLife]
+) -> None:
+    """A full disk ends a full state, and has retention remove what is needed."""
+    life = begin()
+    life.groups.update(GroupSettings("early", priority_factor=20))
+    log.appends_left = 2
+    with pytest.raises(ServiceUnavailableError):
+        life.life.write_full().result(WAIT_SECONDS_MAX)
+    log.appends_left = None
+    begin().groups.update(GroupSettings("after"))
+    first = [message.tags for message in log.messages(STATE_TOPIC)].index(FULL)
+
+    loaded = load_from(log, first)
+
+    assert {name: group.settings.priority_factor for name, group in loaded.states.groups.items()} == {
+        "early": 20,
+        "after": 100,
+    }
+    assert loaded.first_offset == log.queues[STATE_TOPIC, 0].units[first].commit_log_offset
+
+
 def test_a_full_state_of_an_earlier_release_counts_where_the_log_has_nothing_better(
     log: MemoryLog, life: LogLife, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     life.groups.update(GroupSettings("early", priority_factor=20))
     write_full_of_0_2_0(life, monkeypatch)
     life.groups.update(GroupSettings("late", priority_factor=30))
-    queue = log.queues[STATE_TOPIC, 0]
+    loaded = load_from(log, 1)
 
-    def read_bodies(units: Sequence[QueueUnit]) -> list[bytes]:
-        return [log.records[unit.commit_log_offset].body for unit in units]
-
-    loaded = load_state(1, queue.end, lambda at, count: queue.units[at : at + count], read_bodies)
-
-    assert loaded.is_older
+    assert (loaded.is_older, loaded.lacks_newer) == (True, True)
     assert {name: group.settings.priority_factor for name, group in loaded.states.groups.items()} == {
         "early": 100,
         "late": 30,

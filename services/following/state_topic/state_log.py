@@ -9,12 +9,18 @@ The units of the state topic's queue say by their tags code what each record is,
 
 A full state of an earlier release lacks what that release does not know. Behind a downgrade and an upgrade it may be the newest
 one, while the log still has the changes that it lacks: then it is passed over (`StateTopic.level`).
+
+    ─[full state of this release]─c─c─[older one]─c─c─[one without an end─c─c─▶
+      all of it is read            c c              c c                   c c
 """
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic
+
+import structlog
 
 from reput.commitlog.v1.commitlog_service_pb2 import GetStatusRequest, GetStatusResponse, InternalRecord
 from reput.consumequeue.v1 import consumequeue_service_pb2 as queue_pb
@@ -45,14 +51,16 @@ from store.format.derived.queue_unit import QueueUnit
 from store.format.java_text import java_string_hash
 
 PAGE_UNIT_COUNT = 1_000
-# So many units are looked through for a full state of this release, when the newest one is of an earlier one: a second at most.
-OLDER_UNIT_COUNT_MAX = 200_000
 KIND_BY_TAGS_CODE = {java_string_hash(kind): kind for kind in (CHANGE, FULL_BEGIN, FULL, FULL_END)}
 
 # Units of the state topic from a position on, at most so many; empty at the end.
 ReadUnits = Callable[[int, int], Sequence[QueueUnit]]
 # The bodies of the records of units.
 ReadBodies = Callable[[Sequence[QueueUnit]], Sequence[bytes]]
+# The units of a range of positions.
+ReadRange = Callable[[int, int], Sequence[QueueUnit]]
+
+_log = structlog.get_logger("reput.following")
 
 
 @dataclass(slots=True)
@@ -62,19 +70,19 @@ class LoadedState(Generic[State]):
     Attributes:
         states: the state.
         epoch: of the newest life; 0 when there was none.
-        first_offset: the first record that the state needs (bytes): the begin of the newest full state, or the first change; -1
-            for none.
+        first_offset: the first record that the state needs (bytes): the begin of the full state that counts, or the first of
+            all; -1 for none.
         change_count: changes behind it.
-        begun_offset: where the newest full state begins, whole or not.
-        is_older: the newest whole full state is one of an earlier release.
+        is_older: the newest whole full state is of an earlier release, or the log's first record if there is none: write one.
+        lacks_newer: that full state counts: the log has nothing better.
     """
 
     states: State
     epoch: int = 0
     first_offset: int = -1
     change_count: int = 0
-    begun_offset: int = -1
     is_older: bool = False
+    lacks_newer: bool = False
 
 
 def load_state(
@@ -93,82 +101,108 @@ def load_state(
         StoreCorruptedError: a record is none of this topic.
         StoreError: the log or the queue cannot be read.
     """
-    units, is_older = _units_from_full(topic, min_offset, max_offset, read_units, read_bodies)
-    loaded = LoadedState(topic.new_state(), is_older=is_older)
-    for begin in range(0, len(units), PAGE_UNIT_COUNT):
-        page = units[begin : begin + PAGE_UNIT_COUNT]
-        for unit, body in zip(page, read_bodies(page), strict=True):
-            _apply(topic, loaded, unit, body)
+    read = partial(_read_page, topic, read_units)
+    start, older = _find_start(topic, min_offset, max_offset, read, read_bodies)
+    is_older = older is not None or not start.is_own
+    loaded = LoadedState(topic.new_state(), is_older=is_older, lacks_newer=start is older)
+    if older is not None and start is not older:
+        _log.info("state.older_passed_over", topic=topic.name, records=max_offset - start.begin)
+    for begin in range(start.begin, max_offset, PAGE_UNIT_COUNT):
+        units = read(begin, min(begin + PAGE_UNIT_COUNT, max_offset))
+        if begin == start.begin:
+            loaded.first_offset = units[0].commit_log_offset
+        kinds = [_kind_of(topic, unit) for unit in units]
+        page = [
+            (unit, kind, at <= start.full_end)
+            for at, (unit, kind) in enumerate(zip(units, kinds, strict=True), begin)
+            if at <= start.full_end or start.is_cut or kind == CHANGE
+        ]
+        bodies = read_bodies([unit for unit, _, _ in page])
+        for (unit, kind, is_whole), body in zip(page, bodies, strict=True):
+            record = topic.record_of(unit.commit_log_offset, body)
+            loaded.epoch = max(loaded.epoch, record.epoch)
+            # What an earlier release did not finish lacks what the changes before it said.
+            if is_whole or kind != FULL or topic.level_of(record) >= topic.level:
+                loaded.change_count += topic.apply(loaded.states, kind, record)
     return loaded
 
 
-def _units_from_full(
-    topic: StateTopic[Any], min_offset: int, max_offset: int, read_units: ReadUnits, read_bodies: ReadBodies
-) -> tuple[list[QueueUnit], bool]:
-    """The units from the begin of the newest whole full state on, or all units; and whether that full state is an older one.
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """Where a state is read from, as positions of the state topic's queue.
 
-    Older ones are left out where there is one of this release before them, or the topic has every change from the first.
+    Attributes:
+        begin: the first record.
+        full_end: the end of the full state that counts; -1 for none. What is behind it counts by its changes.
+        is_own: that full state, or without one the first record, is of this release.
+        is_cut: retention removed changes, and the log has no whole full state: all that is left counts.
     """
-    units: list[QueueUnit] = []
-    from_older: list[QueueUnit] | None = None
-    begin = max_offset
-    while begin > min_offset:
-        end, begin = begin, max(min_offset, begin - PAGE_UNIT_COUNT)
-        page: list[QueueUnit] = []
-        while begin + len(page) < end:
-            found = read_units(begin + len(page), end - begin - len(page))
-            if not found:
-                raise ServiceUnavailableError(
-                    f"topic {topic.name} has no unit at {begin + len(page)}, but ends at {max_offset}: retention removed it "
-                    "meanwhile, or the queue is being built again"
-                )
-            page += found
-        units = page + units
-        while True:
-            last_end = _last(units, FULL_END, len(units))
-            first = _last(units, FULL_BEGIN, last_end)
-            if last_end < 0 or first < 0:
-                break
-            if topic.level == 0 or _level(topic, units[last_end], read_bodies) >= topic.level:
-                return units[first:], from_older is not None
-            if from_older is None:
-                from_older = units[first:]
-            units = units[:first] + units[last_end + 1 :]  # nothing is written between the records of a full state
-        if from_older is not None and len(units) >= OLDER_UNIT_COUNT_MAX:
-            return from_older, True
-    if from_older is not None and min_offset > 0:
-        return from_older, True
-    return units, from_older is not None
+
+    begin: int
+    full_end: int = -1
+    is_own: bool = True
+    is_cut: bool = False
 
 
-def _level(topic: StateTopic[Any], unit: QueueUnit, read_bodies: ReadBodies) -> int:
-    (body,) = read_bodies([unit])
-    return topic.level_of(topic.record_of(unit.commit_log_offset, body))
+def _find_start(
+    topic: StateTopic[Any], min_offset: int, max_offset: int, read: ReadRange, read_bodies: ReadBodies
+) -> tuple[_Start, _Start | None]:
+    """Where the state is read from, and the newest whole full state if that is of an earlier release.
+
+    It is the newest whole full state of this release, without one the newest of an earlier release, or else all records. A life
+    of this release that finds another one's state writes its full state at once. So where the log has none of this release, it
+    never had one, or retention removed it, or this release wrote the first record: then every change counts.
+
+    The units are looked through to the log's first one if need be, once for each upgrade; none of them is kept.
+    """
+
+    def is_own(unit: QueueUnit) -> bool:
+        if topic.level == 0:
+            return True
+        (body,) = read_bodies([unit])
+        return topic.level_of(topic.record_of(unit.commit_log_offset, body)) >= topic.level
+
+    older: _Start | None = None
+    full_end: tuple[int, QueueUnit] | None = None
+    for end in range(max_offset, min_offset, -PAGE_UNIT_COUNT):
+        begin = max(min_offset, end - PAGE_UNIT_COUNT)
+        for at, unit in zip(range(end - 1, begin - 1, -1), reversed(read(begin, end)), strict=True):
+            kind = _kind_of(topic, unit)
+            if kind == FULL_END:
+                full_end = at, unit
+            elif kind == FULL_BEGIN and full_end is not None:
+                if is_own(full_end[1]):
+                    return _Start(at, full_end[0]), older
+                older = older or _Start(at, full_end[0], is_own=False)
+                full_end = None  # nothing is written between the records of a full state
+    if min_offset > 0:
+        cut = _Start(min_offset, full_end[0] if full_end else -1, is_own=False, is_cut=True)
+        return older or cut, older
+    began_own = max_offset == 0 or is_own(read(0, 1)[0])
+    return (older if older and not began_own else _Start(0, is_own=began_own)), older
 
 
-def _last(units: Sequence[QueueUnit], kind: str, before: int) -> int:
-    """The index of the last unit of a kind before an index; -1 when there is none."""
-    return next((at for at in range(before - 1, -1, -1) if KIND_BY_TAGS_CODE.get(units[at].tags_code) == kind), -1)
+def _read_page(topic: StateTopic[Any], read_units: ReadUnits, begin: int, end: int) -> list[QueueUnit]:
+    """The units of a range of positions."""
+    page: list[QueueUnit] = []
+    while begin + len(page) < end:
+        found = read_units(begin + len(page), end - begin - len(page))
+        if not found:
+            raise ServiceUnavailableError(
+                f"topic {topic.name} has no unit at {begin + len(page)}, but ends behind {end - 1}: retention removed it "
+                "meanwhile, or the queue is being built again"
+            )
+        page += found
+    return page
 
 
-def _apply(topic: StateTopic[Any], loaded: LoadedState[Any], unit: QueueUnit, body: bytes) -> None:
+def _kind_of(topic: StateTopic[Any], unit: QueueUnit) -> str:
     if is_ext_address(unit.tags_code):
         raise ServiceUnavailableError(
             f"topic {topic.name}: the tags code of the record at {unit.commit_log_offset} is not to be found in "
             "consumequeue_ext: the queue is being built again"
         )
-    record = topic.record_of(unit.commit_log_offset, body)
-    kind = KIND_BY_TAGS_CODE.get(unit.tags_code, CHANGE)
-    loaded.epoch = max(loaded.epoch, record.epoch)
-    if loaded.first_offset < 0:
-        loaded.first_offset = unit.commit_log_offset
-    if kind == FULL_BEGIN:
-        loaded.begun_offset = unit.commit_log_offset
-    change_count = topic.apply(loaded.states, kind, record)
-    if kind == FULL_END:
-        loaded.first_offset, loaded.change_count = loaded.begun_offset, 0
-    else:
-        loaded.change_count += change_count
+    return KIND_BY_TAGS_CODE.get(unit.tags_code, CHANGE)
 
 
 # The queues must hold the life's first record before the state is read.

@@ -64,9 +64,9 @@ class StateTopic(Generic[State]):
         parse: a record of a body; DecodeError when it is none.
         change_body: the body of a record with changes, given the epoch and the changes.
         piece_body: the body of a piece of a full state, given the epoch and the piece; None: of the record that ends it.
-        apply: applies a record to a state, given its kind; returns how many changes it had. A full state that was not
-            finished must have no effect.
-        level_of: how much of a state the writer of a whole full state knows, by the record that ends it.
+        apply: applies a record to a state, given its kind; returns how many changes it had. Of a full state without an
+            end it gets pieces only where retention removed what was before them.
+        level_of: how much of a state the writer of a record knows.
         level: how much this release knows; 0: as much as any release.
     """
 
