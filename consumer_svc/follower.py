@@ -126,7 +126,7 @@ class ConsumerFollower(StateFollower):
         """See StateFollower; a full state of an earlier release is replaced at once, while the log has what it lacks."""
         if self._writer is not None:
             if self._is_older:
-                self._life.write_full()
+                self._full = self._life.write_full()
             self._expirer.start()
 
     def stop(self) -> None:

@@ -1,6 +1,7 @@
 """What the follower asks of the state for each batch of the log."""
 
 import threading
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,3 +39,26 @@ def test_a_batch_of_the_log_does_not_count_the_positions_of_all_groups() -> None
     # Neither the life nor its states are asked.
     follower: Any = SimpleNamespace(_writer=SimpleNamespace(changes_behind_full=FULL_CHANGE_COUNT - 1))
     assert not ConsumerFollower.has_many_changes(follower)
+
+
+def test_a_full_state_that_replaces_an_older_one_was_written_twice() -> None:
+    """The one that a life began with was not known to be under way, and the older one is far behind the log."""
+    fulls: list[Future[int]] = []
+
+    def write_full() -> Future[int]:
+        fulls.append(Future())
+        return fulls[-1]
+
+    follower: Any = SimpleNamespace(
+        _is_older=True,
+        _full=None,
+        _writer=SimpleNamespace(),
+        _life=SimpleNamespace(write_full=write_full),
+        _expirer=SimpleNamespace(start=lambda: None),
+        has_state=lambda: True,
+        has_many_changes=lambda: True,
+        write_full=write_full,
+    )
+    ConsumerFollower.begin(follower)
+    ConsumerFollower._keep_full_state(follower)
+    assert len(fulls) == 1
