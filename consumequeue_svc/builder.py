@@ -67,7 +67,12 @@ class ConsumeQueueBuilder(FollowingBuilder):
             self._table.cut(log_end_offset, why_aside=UNCONFIRMED)  # the log was cut since
             self._table.forget_replay()
             found = Resume(-1, 0, is_replay=True)
+        self._is_marked = found.is_marked
         if found.next_offset < 0:
+            # Their files are what says that a release without light queues wrote the checkpoint: it must not fit without them.
+            if self._table.light.has_files():
+                save_replay_mark(self._table.fs, self._checkpoint, self._table)
+                self._is_marked = True
             self._table.light.clear()
         elif not found.has_light:  # what is applied was not looked through for light queues
             self._table.light.begin_at(found.next_offset if found.next_offset > log_first_offset else 0)
@@ -78,7 +83,6 @@ class ConsumeQueueBuilder(FollowingBuilder):
         self.progress.retreat(found.next_offset, found.store_time_millis)
         self.progress.see_log(log_first_offset, log_end_offset)
         self._last_record = found.last_record
-        self._is_marked = found.is_marked
         self._is_replay = found.is_replay
         if self._is_replay:
             self._table.begin_replay()

@@ -1,5 +1,6 @@
 """Light queues after any stop equal those made from the log alone, beside queues of their own files."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -9,11 +10,12 @@ import pytest
 from consumequeue_svc.builder import ConsumeQueueBuilder
 from consumequeue_svc.consume_queue_table import ConsumeQueueTable
 from store.derive.dispatch import DispatchRequest
-from store.errors import StoreCorruptedError, TopicNotFoundError, UnsupportedStoreError
+from store.errors import DiskFullError, StoreCorruptedError, TopicNotFoundError, UnsupportedStoreError
 from store.format.derived.light_unit import ENTRY_SIZE_BYTES
 from store.format.properties import LightPlace
 from tests.consumequeue_svc.test_recovery import Clock, follow, open_builder
 from tests.support.dispatches import make_request
+from tests.support.faulty_file_system import FaultyFileSystem
 
 COUNT = 60
 END = COUNT * 100
@@ -192,6 +194,40 @@ def test_light_queues_are_built_again_behind_an_older_version_that_went_on_with_
     follow(builder, records())
     assert light(builder) == expected()
     assert table_of(builder).queue("orders", 0).units.end == COUNT
+    builder.stop()
+
+
+def behind_an_older_version(root: Path) -> None:
+    """A store whose checkpoint does not know the light queues, and whose folder has them."""
+    builder = open_builder(root, 3100)
+    follow(builder, records(31), log_end=3100)
+    builder.stop()
+    as_of_an_older_version(root)
+
+
+def test_a_kill_while_light_queues_are_built_again_refused_them_after_all(tmp_path: Path) -> None:
+    """Their files were removed before anything said that they are built again."""
+    behind_an_older_version(tmp_path)
+    assert open_builder(tmp_path, END).is_replay  # and no more of it: the first file of the replay was never written
+
+    builder = open_builder(tmp_path, END)
+    assert builder.is_replay
+    follow(builder, records())
+    assert light(builder) == expected()
+    builder.stop()
+
+
+def test_a_full_disk_while_light_queues_are_built_again_refused_them_after_all(tmp_path: Path) -> None:
+    behind_an_older_version(tmp_path)
+    fs = FaultyFileSystem()
+    fs.fail("pwrite", errno.ENOSPC, path="checkpoint.json", lasting=True)
+    with pytest.raises(DiskFullError):
+        open_builder(tmp_path, END, fs=fs).begin()
+
+    builder = open_builder(tmp_path, END)
+    assert builder.is_replay
+    follow(builder, records())
+    assert light(builder) == expected()
     builder.stop()
 
 
