@@ -78,7 +78,7 @@ def _write(root: pathlib.Path, on_progress: Any) -> tuple[Any, str | None]:
             )
         if light.from_offset:
             raise UnsupportedStoreError(
-                f"the light queues of {root} are known from byte {light.from_offset} of the log on: remove "
+                f"the light queues of {root} are known from byte {light.from_offset} of the log on: write {{}} into "
                 "reput/consumequeue/checkpoint.json, start `reput serve` on it until all is built, stop it, and run this again"
             )
         aside = Aside(fs, root)

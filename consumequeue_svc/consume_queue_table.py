@@ -216,7 +216,8 @@ class ConsumeQueueTable:
         if self.light.from_offset:
             raise UnsupportedStoreError(
                 f"light queues (LMQ) are known from byte {self.light.from_offset} of the log on, and it begins before that: "
-                "stop the consumequeue service and remove the file reput/consumequeue/checkpoint.json to have them built",
+                "stop the consumequeue service, write {} into the file reput/consumequeue/checkpoint.json, and start it to "
+                "have them built",
                 topic=topic[:TOPIC_NAME_SHOWN],
             )
 

@@ -7,8 +7,8 @@
   hidden at the checkpoint is not hidden now, so its records were left out, the files of light queues are not those of the
   checkpoint): the log is replayed from its first record over the
   files (see `consume_queue.py`). A store without a checkpoint that was stopped cleanly and whose log is larger than
-  ADOPTED_LOG_BYTES_MIN is taken as it is, because to read such a log takes many minutes. One that has light queues is replayed:
-  they are nowhere else.
+  ADOPTED_LOG_BYTES_MIN is taken as it is, because to read such a log takes many minutes. One that has light queues, ours or
+  a broker's, is replayed: they are nowhere else. So is one whose checkpoint says nothing (`{}`).
 
 A replay first writes a checkpoint that fits nothing, because an older checkpoint must not fit the files of a replay that
 was killed. Later checkpoints say how far each queue is confirmed, so a kill costs only the work since the last one.
@@ -227,7 +227,7 @@ def resume(
         queue.is_whole(queue.first_file_offset, queue.units.end, queue.ext_first_byte) and queue.has_own_layout()
         for queue in queues
     )
-    may_adopt = is_clean_store and is_whole and not table.has_light_files
+    may_adopt = is_clean_store and is_whole and not table.has_light_files and not table.light.has_files()
     if state is None and may_adopt and log_size_bytes > ADOPTED_LOG_BYTES_MIN and queues:
         for queue in queues:
             queue.mark_all_dirty()

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -231,7 +232,27 @@ def test_a_full_disk_while_light_queues_are_built_again_refused_them_after_all(t
     builder.stop()
 
 
-def test_light_queues_that_may_lack_a_front_are_built_when_the_checkpoint_is_removed(tmp_path: Path) -> None:
+def test_a_large_log_without_a_checkpoint_was_taken_as_it_is_and_its_light_queues_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumequeue_svc.recovery.ADOPTED_LOG_BYTES_MIN", 1)
+    builder = open_builder(tmp_path, END)
+    follow(builder, records())
+    builder.stop()
+    lose_checkpoint(tmp_path)
+
+    builder = open_builder(tmp_path, END)
+    assert builder.is_replay
+    follow(builder, records())
+    assert light(builder) == expected()
+    builder.stop()
+
+
+def test_light_queues_of_a_large_log_that_may_lack_a_front_are_built_as_the_refusal_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said to remove the checkpoint: then such a log was taken as it is."""
+    monkeypatch.setattr("consumequeue_svc.recovery.ADOPTED_LOG_BYTES_MIN", 1)
     builder = open_builder(tmp_path, 3100)
     follow(builder, records(31), log_end=3100)
     builder.stop()
@@ -243,7 +264,10 @@ def test_light_queues_that_may_lack_a_front_are_built_when_the_checkpoint_is_rem
     assert not (tmp_path / "reput/consumequeue/light").exists(), "a copy may leave out empty folders"
     assert not open_builder(tmp_path, 3100).is_replay
 
-    lose_checkpoint(tmp_path)  # as the refusal says
+    with pytest.raises(UnsupportedStoreError, match=re.escape("write {} into the file")):
+        table_of(open_builder(tmp_path, 3100)).queue("%LMQ%a", 0)
+
+    (tmp_path / "reput/consumequeue/checkpoint.json").write_text("{}")
 
     builder = open_builder(tmp_path, END)
     assert builder.is_replay
