@@ -135,7 +135,7 @@ def restore_store(
     if end_offset < backups[-1].end_offset:
         report.notes.append(
             f"from commit-log offset {end_offset} on this is another log: name another place for its backups, and another "
-            "--out for `reput ship-cold`, whose objects from there on are of the former log"
+            "--out for `reput pipeline ship-cold`, whose objects from there on are of the former log"
         )
     report.counts |= {"begin_offset": backup.begin_offset, "end_offset": end_offset}
     report.outputs = {"store": str(out), "backup": f"{place}/{backup.name}"}
