@@ -58,6 +58,10 @@ def compression_name(sys_flag: int) -> str:
     return "unknown" if kind is None else _NAMES[kind]
 
 
+LZ4_FACTOR_MAX = 255
+"""Bytes that one byte of LZ4 gives at most: one of a match's length (lz4_Block_format.md)."""
+
+
 def inflate(stored: bytes, sys_flag: int, size_bytes_max: int) -> bytes:
     """The body before compression; the stored one when it is not compressed.
 
@@ -96,6 +100,9 @@ def inflate_begin(stored: bytes, sys_flag: int, size_bytes: int) -> tuple[bytes,
 
 def _decode(stored: bytes, sys_flag: int, size_bytes_max: int) -> tuple[bytes, _Decoder]:
     decoder, error_type = _decoder(sys_flag)
+    if compression_name(sys_flag) == "lz4":
+        # Its decoder allocates at once as much as it may give.
+        size_bytes_max = min(size_bytes_max, len(stored) * LZ4_FACTOR_MAX + 1)
     try:
         return decoder.decompress(stored, size_bytes_max), decoder
     except error_type as error:

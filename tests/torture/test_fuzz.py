@@ -22,8 +22,8 @@ from tests.torture.fuzz.targets import TARGETS
 from tests.torture.seeds import pick_seed
 
 MEMORY_FACTOR_MAX = 10
-# Python's own price of a call, its error and its objects, whatever the input's size.
-MEMORY_FLOOR_BYTES = 256 << 10
+# Python's own price of a call, its error and its objects, whatever the input's size; a kernel's tables take half a MiB.
+MEMORY_FLOOR_BYTES = 1 << 20
 # A change has about a minute on two cores: mutations for every target, and coverage for a third of them.
 MUTATED_SECONDS, COVERED_SECONDS = 0.4, 1
 RELEASE_SECONDS = 300

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import sys
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -140,3 +141,20 @@ def test_a_bomb_costs_no_more_than_its_bound() -> None:
         assert inflate_begin(bomb, sys_flag, 384) == (bytes(384), False)
     # Twice what comes out, and the decoders' own windows.
     assert peak_memory_bytes() - before_bytes < 5 * BOUND_BYTES
+
+
+def test_ten_bytes_that_were_said_to_be_lz4_took_the_memory_of_the_largest_body() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(BodyNotInflatedError):
+            inflate(bytes.fromhex("04224d18604082000000"), LZ4_FLAG, BOUND_BYTES)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < BOUND_BYTES // 16
+
+
+@pytest.mark.parametrize("size_bytes", [1, 4 << 10, 1 << 20, BOUND_BYTES])
+def test_what_lz4_makes_as_small_as_it_can_comes_back(size_bytes: int) -> None:
+    packed = lz4.frame.compress(bytes(size_bytes), compression_level=12, block_size=lz4.frame.BLOCKSIZE_MAX4MB)
+    assert inflate(packed, LZ4_FLAG, BOUND_BYTES) == bytes(size_bytes)
