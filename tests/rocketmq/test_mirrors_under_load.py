@@ -14,6 +14,7 @@ import statistics
 import time
 from functools import partial
 
+import grpc
 import pytest
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
@@ -76,8 +77,15 @@ def positions(store: pathlib.Path) -> dict[tuple[str, int], int]:
 
 
 def known_positions(stack: Stack) -> dict[tuple[str, int], int]:
-    """The group's positions as Reput has them."""
-    answer = stack.gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group=GROUP), timeout=WAIT_SECONDS_MAX)
+    """The group's positions as Reput has them; none while the state of the groups is read, which says to ask again."""
+    try:
+        answer = stack.gateway.GetConsumerGroup(
+            pb.GetConsumerGroupRequest(consumer_group=GROUP), timeout=WAIT_SECONDS_MAX
+        )
+    except grpc.RpcError as error:
+        if error.code() is not grpc.StatusCode.UNAVAILABLE:
+            raise
+        return {}
     return {(queue.topic, queue.queue_id): queue.consumer_offset for queue in answer.queues}
 
 
