@@ -357,7 +357,7 @@ def _make_files(
             "served, and queues whose messages had all expired begin at 0"
         )
     at = snapshot_offset(_content_of(place, base, SNAPSHOT_PATH)) if base is not None else None
-    if at is not None and not backup.begin_offset < at <= end_offset:
+    if base is not None and at is not None and not backup.begin_offset < at <= end_offset:
         report.notes.append(
             f"the positions of queues in {base.name} are those at commit-log offset {at}, which this log does not have: queues "
             "whose messages had all expired begin at 0; look at the positions of their groups"
