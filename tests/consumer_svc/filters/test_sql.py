@@ -224,13 +224,13 @@ MANY = {
 @pytest.mark.parametrize("name", MANY)
 def test_whatever_is_repeated_neither_hangs_nor_overflows_the_stack(name: str) -> None:
     expression, expected = MANY[name]
-    began = time.monotonic()
+    began = time.thread_time()
     if expected is None:
         with pytest.raises(IllegalFilterError):
             filter_of_sql(expression)
     else:
         assert matches(expression, a="1") is expected
-    assert time.monotonic() - began < REFUSAL_SECONDS_MAX
+    assert time.thread_time() - began < REFUSAL_SECONDS_MAX
 
 
 def test_an_expression_may_be_as_long_as_the_limit_and_no_longer() -> None:
