@@ -520,7 +520,8 @@ def test_sign_in_that_a_settings_file_asks_for_is_refused_too(tmp_path: pathlib.
         reput_embedded.open(tmp_path / "store", settings={"REPUT_CONFIG": tmp_path / "reput.toml"})
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(20, marks=pytest.mark.long)])
+# 20 stores have 1,400 threads.
+@pytest.mark.parametrize("count", [4, pytest.param(20, marks=[pytest.mark.long, pytest.mark.release])])
 def test_many_stores_in_one_process_leave_nothing_behind(tmp_path: pathlib.Path, count: int) -> None:
     BackgroundStack(tmp_path / "first", is_private=True).stop()
     with nothing_left_behind():
