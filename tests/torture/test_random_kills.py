@@ -20,6 +20,7 @@ import grpc
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
+from tests.support.ports import free_port
 from tests.support.service import CHANNEL_OPTIONS, Service
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 from tests.torture.amount import amount, level
@@ -51,13 +52,23 @@ class Services:
     Args:
         store: the store root.
         settings: further environment variables.
+        environs: more of them, by service.
+        on_ports: they listen on ports instead of sockets.
     """
 
-    def __init__(self, store: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        store: Path,
+        settings: Mapping[str, str] | None = None,
+        environs: Mapping[str, Mapping[str, str]] | None = None,
+        *,
+        on_ports: bool = False,
+    ) -> None:
         self._sockets = Path(tempfile.mkdtemp(prefix="reput-"))
         self._settings = {**SETTINGS, **(settings or {})}
+        self._environs = environs or {}
         for name in NAMES:
-            address = f"unix:{self._sockets / name}.sock"
+            address = f"127.0.0.1:{free_port()}" if on_ports else f"unix:{self._sockets / name}.sock"
             self._settings[f"REPUT_{name.upper()}_ADDRESS"] = address
             self._settings[f"REPUT_{name.upper()}_TARGET"] = address
         del self._settings["REPUT_GATEWAY_TARGET"]
@@ -86,7 +97,8 @@ class Services:
     def start(self, names: tuple[str, ...]) -> None:
         """Starts some at the same time and returns when they serve."""
         for name in names:
-            self._running[name] = Service(name, self._store, self._settings, wait="")
+            settings = {**self._settings, **self._environs.get(name, {})}
+            self._running[name] = Service(name, self._store, settings, wait="")
         for name in names:
             self._running[name].wait_until("serving")
 
