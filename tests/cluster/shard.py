@@ -214,9 +214,9 @@ class Shard:
             self.etcd.start()
 
     def set_environ(self, name: str, environ: Mapping[str, str]) -> None:
-        """The environment of the next life of a replica that is away."""
+        """The environment of the next life of a replica, or of the gateway, that is away."""
         self._environs = {**self._environs, name: environ}
-        self._members[name] = self._replica(name)
+        self._members[name] = self._gateway() if name == GATEWAY else self._replica(name)
 
     def cut_from_others(self, name: str) -> frozenset[tuple[str, str]]:
         """The ways between a replica and all other replicas."""
