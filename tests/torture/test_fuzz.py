@@ -29,6 +29,7 @@ MEMORY_FLOOR_BYTES = 8 << 20
 # A change has about a minute on two cores: mutations for every target, and coverage for a third of them.
 MUTATED_SECONDS, COVERED_SECONDS = 0.4, 1
 RELEASE_SECONDS = 300
+KNOWN_SEED = 22
 # As many processes as a machine of CI has processors.
 PART_COUNT = 2
 
@@ -81,9 +82,10 @@ def test_coverage_guided_runs_find_nothing(part: int, tmp_path: Path, tmp_path_f
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed")
     seconds = RELEASE_SECONDS if level() == "full" else COVERED_SECONDS
-    seed = pick_seed(f"atheris {part}") % (1 << 31) or 1
+    # A change shows that all of it works; what is new is looked for by a release, and by hand (`make fuzz`).
+    seed = pick_seed(f"atheris {part}") % (1 << 31) or 1 if level() == "full" else KNOWN_SEED
     names = list(TARGETS)[part::PART_COUNT]
-    if level() != "full":  # others with each seed
+    if level() != "full":
         names = random.Random(seed).sample(names, len(names) // 3 if level() == "change" else 1)
     options = ["--seconds", str(seconds), "--seed", str(seed), "--finds", str(tmp_path)]
     done = subprocess.run(
