@@ -96,10 +96,10 @@ def take_backup(
         ServiceUnavailableError: the log ends before the newest backup, as that of a replica that is behind.
         DiskFullError, FlushFailedError, ServiceUnavailableError, ...: the place took no more; its backups are as they were.
     """
+    fs = fs or RealFileSystem()
+    readable_log(fs, store)  # what is no store leaves no lock at the place
     with alone(place, clock) as refuse_other_run:
-        return _Taking(store, place, broker_name, fs or RealFileSystem(), refuse_other_run, on_progress).run(
-            keep, clock, allow_gap
-        )
+        return _Taking(store, place, broker_name, fs, refuse_other_run, on_progress).run(keep, clock, allow_gap)
 
 
 class _Taking:

@@ -234,6 +234,12 @@ def test_a_full_or_broken_disk_leaves_the_backups_as_they_were(store: Path, tmp_
     assert whole(place) == [end, log_end(store)]
 
 
+def test_a_store_that_is_none_left_a_lock_at_the_place(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedStoreError):
+        take_backup(tmp_path / "mistyped", DirectoryPlace(tmp_path / "to" / "broker-a"), "broker-a")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_two_backups_at_once_are_refused(store: Path, place: DirectoryPlace) -> None:
     lock = OwnerLock(place.directory / "lock")
     lock.acquire()
