@@ -96,6 +96,9 @@ def _read(content: memoryview, depth: int, lines: list[str]) -> None:
             _describe_bytes(content[at - size : at], number, pad, depth + len(groups), lines)
         elif wire_type == 3:
             groups.append(number)
+            # Each has an indent of its own: a text of the square of the body's size.
+            if depth + len(groups) > DEPTH_MAX:
+                raise NotProtobufError(f"nested more than {DEPTH_MAX} deep")
             lines.append(f"{pad}{number}: group {{")
         elif wire_type == 4:
             if not groups or groups.pop() != number:

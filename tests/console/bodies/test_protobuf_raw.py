@@ -83,3 +83,14 @@ def test_every_beginning_of_a_message_begins_like_fields(topic: str, body: bytes
 
     for size_bytes in range(len(content) + 1):
         assert begins_like_fields(content[:size_bytes], len(content))
+
+
+def test_groups_in_groups_are_no_text_of_the_square_of_their_size() -> None:
+    """A fuzz target found 2,000 bytes whose lines, each indented by one more step, were 8 MiB; no group of them ends."""
+    begins, ends = b"\x5b" * 32, b"\x5c" * 32
+
+    assert len(list(describe_fields(begins + ends))) == 64
+    with pytest.raises(NotProtobufError, match="nested more than 32 deep"):
+        describe_fields(b"\x5b" + begins + ends + b"\x5c")
+    with pytest.raises(NotProtobufError, match="nested more than 32 deep"):
+        describe_fields(b"\x08\x01" + b"\x5b" * 2_000)
