@@ -11,9 +11,12 @@ from pipeline.spark_session import close_session
 from store.compiled import loading
 from tests.pipeline.standalone import JAVA_OPTIONS
 from tests.support.object_store import CREDENTIALS
+from tests.support.processes import put_first
 
 # A test's queries are small: Java's optimizing compiler costs as much of the processor as all the rest of a cold session.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+# Spark gives its Python workers ten seconds to import what they need, whatever else the machine computes.
+NICENESS = -5
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             }
         )
     session.sparkContext.setLogLevel("ERROR")
+    put_first([session.sparkContext._gateway.proc.pid], NICENESS)
     yield session
     close_session(session)
 
