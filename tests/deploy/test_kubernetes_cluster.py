@@ -318,7 +318,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: Contr
     cluster.helm("install", *here, "--set", "gateway.remoting.enabled=false,nameserver.enabled=false")
     cluster.helm("upgrade", *here)
     _await_roll_out(cluster, namespace)
-    assert _images(cluster, namespace) == {"reput:0.2.0"}
+    assert _images(cluster, namespace) == {"reput:0.3.0"}
     doors = {_name(service): service["spec"] for service in cluster.get("services", namespace=namespace)}
     assert doors["reput-broker-0"]["clusterIP"] not in ("", "None")
     before = {_name(pod): pod["metadata"]["uid"] for name in OF_SHARD for pod in _pods(cluster, namespace, name)}
@@ -334,7 +334,7 @@ def test_helm_installs_upgrades_rolls_back_and_leaves_the_volumes(cluster: Contr
 
     cluster.helm("rollback", "reput", "2", "-n", namespace, "--wait", WAIT_OPTION)
     _await_roll_out(cluster, namespace)
-    assert _images(cluster, namespace) == {"reput:0.2.0"}
+    assert _images(cluster, namespace) == {"reput:0.3.0"}
     after = {_name(pod): pod["metadata"]["uid"] for name in OF_SHARD for pod in _pods(cluster, namespace, name)}
     assert after.keys() == before.keys()
     assert not set(after.values()) & set(before.values())
