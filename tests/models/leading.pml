@@ -533,15 +533,19 @@ proctype link(byte i; byte j) {
         least = 0;
         SEEN }
 
-    /* A leader gives up for a member of its set. It acknowledges nothing from the begin of the call on, and its process ends. A change
-       that is stored meanwhile may take that member out of the set: then it does not stand, and the others wait. */
+    /* A leader gives up for a member of its set, or for any member where a change has taken that one out. It acknowledges nothing from
+       the begin of the call on, and its process ends. */
     :: d_step { SEE(HAND_OVER, i, j, r[i].known.epoch) && r[i].role == LEADER && r[i].is_fresh && hand_overs > 0 ->
         hand_overs = (hand_overs == ANY -> ANY : hand_overs - 1);
-        store(r[i].known.epoch, NOBODY, r[i].known.in_sync, j); restart(i);
+        least = (HAS(r[i].known.in_sync, j) -> j : NOBODY);
+        store(r[i].known.epoch, NOBODY, r[i].known.in_sync, least); restart(i);
+        least = 0;
         SEEN }
     :: d_step { SEE(HAND_OVER_UNKNOWN, i, j, r[i].known.epoch) && r[i].role == LEADER && r[i].is_fresh && hand_overs > 0 && MAY_STRAY ->
         hand_overs = (hand_overs == ANY -> ANY : hand_overs - 1);
-        go_astray(r[i].known.epoch, NOBODY, r[i].known.in_sync, j); restart(i);
+        least = (HAS(r[i].known.in_sync, j) -> j : NOBODY);
+        go_astray(r[i].known.epoch, NOBODY, r[i].known.in_sync, least); restart(i);
+        least = 0;
         SEEN }
     od
 }

@@ -164,7 +164,8 @@ class TracedWorld(World):
                 what = "TAKE_OVER"
                 self._attempts[replica.name] = record.epoch
             case Purpose.HAND_OVER:
-                what, whom = "HAND_OVER", self._of(record.hand_over_to)
+                # For nobody: its successor has left the set.
+                what, whom = "HAND_OVER", self._of(record.hand_over_to or min(set(NAMES) - record.in_sync))
                 outcome = outcome if is_lost else ""
             case _:
                 smaller, larger = before.in_sync - record.in_sync, record.in_sync - before.in_sync

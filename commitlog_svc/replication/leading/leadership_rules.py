@@ -204,6 +204,8 @@ class LeadershipRules:
     def want_hand_over(self, successor: str) -> None:
         """The leader gives up for a member of its set: it acknowledges nothing any more.
 
+        If a change of the set that is under way takes that member out, any other member may lead.
+
         Raises:
             InvalidArgumentError: this replica does not lead, or the other one is not in sync.
         """
@@ -318,7 +320,9 @@ class LeadershipRules:
             self._must_read = True
             return None
         if self._successor is not None:
-            given_up = replace(following, leader="", hand_over_to=self._successor)
+            # A change of the set that was under way may have taken the successor out: then any other member leads at once.
+            successor = self._successor if self._successor in record.in_sync else ""
+            given_up = replace(following, leader="", hand_over_to=successor)
             return Step(Purpose.HAND_OVER, given_up, self._version)
         if self._wanted is not None:
             stores = {**record.store_ids, **self._wanted_stores}

@@ -29,7 +29,8 @@ class ShardRecord:
         renewal: grows with each write of one epoch, so that no two contents are equal.
         lease_millis: how long the leader may go on without the coordinator, by its own clock. Others wait at least so long,
             whatever their own settings say.
-        hand_over_to: with a leader: an operator wants this replica to lead; without: it may lead at once.
+        hand_over_to: with a leader: an operator wants this replica to lead; without: it may lead at once, and any member of
+            the set may where it is empty.
         addresses: of each replica: service -> HOST:PORT.
         store_ids: of each member of the set: the store (epochs.py) that had everything when the member came in. Absent where
             a release that knew no such ids took it in.

@@ -273,6 +273,24 @@ def test_a_leader_that_gives_up_acknowledges_nothing_from_the_first_moment() -> 
     assert record_of(successor.next_step(0.0)).leader == "r2"
 
 
+def test_a_hand_over_whose_successor_had_just_left_the_set_did_leave_the_shard_without_a_leader_for_a_lease() -> None:
+    rules = leader_of(dataclasses.replace(RECORD, in_sync=frozenset({"r1", "r2", "r3"})))
+    rules.want_in_sync(frozenset({"r1", "r3"}))
+    without_r2 = rules.next_step(0.1)
+    assert without_r2 is not None
+    rules.want_hand_over("r2")
+    rules.on_written(without_r2, "v1", 0.1)
+    given_up = record_of(rules.next_step(0.2))
+    assert (given_up.leader, given_up.in_sync) == ("", {"r1", "r3"})
+
+    left, stayed = rules_of("r2"), rules_of("r3")
+    for other in (left, stayed):
+        other.on_read(given_up, "v2", 0.0)
+
+    assert left.next_step(0.0) is None
+    assert record_of(stayed.next_step(0.0)).leader == "r3", "at once"
+
+
 def test_a_hand_over_that_failed_is_taken_out_of_the_record_once_and_an_operator_may_ask_anew() -> None:
     rules = leader_of(RECORD)
     wish = dataclasses.replace(record_of(Step(Purpose.READ, RECORD)), epoch=6, hand_over_to="r2", renewal=1)
