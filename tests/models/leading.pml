@@ -1,7 +1,7 @@
-/* Who leads a shard, and what is confirmed: the protocol of commitlog_svc/replication, for Spin (docs/adr/0178).
+/* Which replica leads a shard, and what is confirmed: the protocol of commitlog_svc/replication, for Spin (docs/adr/0178).
 
-   Replicas, each with a log, copy the log of one that leads. A coordinator keeps a record of who leads and who is in sync, and does
-   one thing: it replaces exactly the version that the writer has read. Read `replica` first (its steps are those of
+   Replicas, each with a log, copy the log of the leader. A coordinator keeps a record of the leader and the in-sync set, and does one
+   thing: it replaces exactly the version that the writer has read. Read `replica` first (its steps are those of
    leadership_rules.py and leader_side.py), then `link` (a leader and a replica that follows it), then what must hold: the
    assertions in `lead`, `confirm` and `cut`.
 
@@ -127,7 +127,7 @@ byte losses = LOSSES;
 byte changes = CHANGES;
 byte hand_overs = HAND_OVERS;
 
-/* What the outside knows: the entries that were confirmed, in which epoch, and who led each epoch. */
+/* What the outside knows: the entries that were confirmed, in which epoch, and which replica led each epoch. */
 byte truth[LENGTH];
 byte truth_epoch[LENGTH];
 byte truths;
@@ -436,8 +436,8 @@ inline ask_in_sync(i, wanted) {
 #endif
 }
 
-#define IS_FIT(i, j) (CHANGE_WANTED(i) && !HAS(IN_SYNC(i), j) && r[i].settled[j] >= r[i].confirmed && \
-    r[i].settled[j] >= r[i].begin[r[i].known.epoch])
+#define IS_FIT(i, j) (r[i].settled[j] >= r[i].confirmed && r[i].settled[j] >= r[i].begin[r[i].known.epoch])
+#define MAY_GROW(i, j) (CHANGE_WANTED(i) && IS_FIT(i, j) && !HAS(r[i].known.in_sync, j))
 
 inline take(i, j) {
     end = TAKEN(i, j);
@@ -499,6 +499,11 @@ proctype link(byte i; byte j) {
     :: d_step { SEE(REPORT, i, j, r[i].report_length[j]) && HAS(r[i].reports, j) -> hear_report(i, j); SEEN }
 #endif
 
+    /* A leader counts each member of the set that it wants, before it asks for that, and until a later write has succeeded. */
+    :: d_step { SEE(COUNT, i, j, r[i].known.epoch) && r[i].role == LEADER && changes > 0 && (HAS(IN_SYNC(i), j) || IS_FIT(i, j)) ->
+        r[i].pending = r[i].pending | ONLY(j);
+        SEEN }
+
     /* One that is slow leaves the set; one that has all that is confirmed comes in. */
     :: d_step { SEE(SMALLER, i, j, r[i].known.epoch) && CHANGE_WANTED(i) && HAS(IN_SYNC(i), j) ->
         ask_in_sync(i, IN_SYNC(i) & ~ONLY(j));
@@ -516,18 +521,18 @@ proctype link(byte i; byte j) {
         go_astray(r[i].known.epoch, i, least, NOBODY);
         least = 0;
         SEEN }
-    :: d_step { SEE(LARGER, i, j, r[i].known.epoch) && IS_FIT(i, j) ->
+    :: d_step { SEE(LARGER, i, j, r[i].known.epoch) && MAY_GROW(i, j) ->
         ask_in_sync(i, IN_SYNC(i) | ONLY(j));
         store(r[i].known.epoch, i, least, NOBODY);
         r[i].known.in_sync = least; r[i].known.heir = NOBODY; r[i].is_fresh = true; r[i].lease = LEASE; r[i].pending = 0;
         least = 0;
         SEEN }
-    :: d_step { SEE(LARGER_LOST, i, j, r[i].known.epoch) && IS_FIT(i, j) ->
+    :: d_step { SEE(LARGER_LOST, i, j, r[i].known.epoch) && MAY_GROW(i, j) ->
         ask_in_sync(i, IN_SYNC(i) | ONLY(j));
         store(r[i].known.epoch, i, least, NOBODY);
         least = 0;
         SEEN }
-    :: d_step { SEE(LARGER_UNKNOWN, i, j, r[i].known.epoch) && IS_FIT(i, j) && MAY_STRAY ->
+    :: d_step { SEE(LARGER_UNKNOWN, i, j, r[i].known.epoch) && MAY_GROW(i, j) && MAY_STRAY ->
         ask_in_sync(i, IN_SYNC(i) | ONLY(j));
         go_astray(r[i].known.epoch, i, least, NOBODY);
         least = 0;
@@ -574,8 +579,8 @@ proctype world() {
     od
 }
 
-/* An operator makes a replica lead, whatever it has: only where nobody runs that leads (docs/replicas.md). It is told what is lost:
-   the confirmed entries that this replica has not. Nothing else may be lost. */
+/* An operator makes a replica lead, whatever it has: only where no leader runs (docs/replicas.md). The command says what is lost:
+   the confirmed entries that this replica lacks. Nothing else may be lost. */
 proctype operator(byte i) {
     do
     :: d_step { SEE(FORCE, i, i, stored.epoch + 1) && forces > 0 && stored.epoch > 0 && stored.epoch + 1 < EPOCHS && r[0].role != LEADER &&
