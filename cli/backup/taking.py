@@ -20,10 +20,8 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
 
 from cli.backup.manifest import (
     BACKUPS_FOLDER,
@@ -57,14 +55,11 @@ from store.walk.record_runs import RunCheck
 KEEP_COUNT = 30
 # The snapshot may be replaced while the files beside it are read; after so many attempts a restore does without.
 SNAPSHOT_READ_COUNT_MAX = 3
-# A file that is replaced while it is read may be cut: it is read until two readings agree, or so often.
-READ_COUNT_MAX = 8
 _TOPICS = topics_file("")
 _EPOCHS = f"{KEPT_FOLDERS[1]}/{EPOCHS_NAME}"
 SNAPSHOT_PATH = f"{KEPT_FOLDERS[1]}/{SNAPSHOT_NAME}"
 HASH_BYTES = 4 << 20
 OnProgress = Callable[[int, int], None]
-_Content = TypeVar("_Content")
 
 
 def take_backup(
@@ -137,12 +132,12 @@ class _Taking:
             )
             del contents[path]
         log = self._log()
-        topics = _settled(lambda: read_config_file(self._fs, Path(topics_file(str(self._store)))))
+        topics = read_config_file(self._fs, Path(topics_file(str(self._store))))
         if topics.problem:
             report.notes.append(topics.problem)
         if topics.content is not None:
             contents[_TOPICS] = topics.content
-        epochs = _settled(lambda: read_derived(self._fs, self._store / _EPOCHS))
+        epochs = read_derived(self._fs, self._store / _EPOCHS)
         if epochs is not None:
             contents[_EPOCHS] = epochs
         ahead = (snapshot_offset(contents.get(SNAPSHOT_PATH)) or 0) - log.end_offset
@@ -422,22 +417,11 @@ def _contents(fs: FileSystem, root: Path) -> Iterator[tuple[str, bytes]]:
             if name.endswith(TEMPORARY_SUFFIX) or f"{folder}/{name}" == _TOPICS or not fs.is_file(root / folder / name):
                 continue
             try:
-                content = _settled(partial(read_bytes, fs, root / folder / name))
+                content = read_bytes(fs, root / folder / name)
             except NoRegularFileError:  # replaced since
                 continue
             if content is not None:
                 yield f"{folder}/{name}", content
-
-
-def _settled(read: Callable[[], _Content]) -> _Content:
-    """What two readings agree on; see READ_COUNT_MAX."""
-    found = read()
-    for _ in range(READ_COUNT_MAX):
-        again = read()
-        if again == found:
-            break
-        found = again
-    return found
 
 
 def snapshot_offset(content: bytes | None) -> int | None:

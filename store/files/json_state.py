@@ -69,7 +69,10 @@ def read_bytes(fs: FileSystem, path: Path) -> bytes | None:
     try:
         if not fs.is_file(path):
             raise _foreign(path)
-        return fs.pread(fd, fs.stat_size(path), 0)
+        size_bytes = fs.stat_size(path)  # of the name: a file that replaced the open one since may be shorter
+        while len(data := fs.pread(fd, size_bytes + 1, 0)) > size_bytes:
+            size_bytes = 2 * len(data)
+        return data
     finally:
         fs.close(fd)
 

@@ -511,11 +511,12 @@ class Replacing(RealFileSystem):
 @pytest.mark.parametrize("name", ["topics.json", "consumerOffset.json"])
 def test_a_file_that_is_replaced_while_it_is_read_is_not_cut(store: Path, place: DirectoryPlace, name: str) -> None:
     (store / "config").mkdir()
-    (store / "config" / name).write_bytes(b'{"a":{},"b":{},"c":{}}')
+    before = b'{"a":{},"b":{},"c":{}}'
+    (store / "config" / name).write_bytes(before)
     take_backup(store, place, BROKER, fs=Replacing())
     file = read_backups(place)[0][0].file(f"config/{name}")
     assert file is not None
-    assert b"".join(place.parts(file.name)) == b"{}"
+    assert b"".join(place.parts(file.name)) in (before, b"{}")
 
 
 def test_a_log_that_cannot_be_compared_with_the_newest_backup_is_refused(
