@@ -1,4 +1,5 @@
-"""`reput fsck`: audits a store root that no process has open, and repairs it on request.
+"""`reput fsck`: audits a store root that no process has open, and repairs it on request. With --release it tells instead what
+an earlier release would not go on with.
 
 Exit codes: 0 clean, 1 something was found, 2 usage, not a store or in use, 3 everything found was repaired, 4 the disk
 failed.
@@ -20,6 +21,7 @@ from store.format.delivery.delay_levels import DELAY_LEVELS_DEFAULT
 
 if TYPE_CHECKING:
     from cli.repair import RepairReport
+    from store.audit.findings import Findings
     from store.audit.store_audit import StoreAudit
 
 EXIT_CLEAN, EXIT_FOUND, EXIT_REPAIRED = 0, 1, 3
@@ -35,6 +37,15 @@ RepairLog = Annotated[
     typer.Option("--repair-log", help="Also cut the log at its first damage; the cut bytes are kept in reput/fsck/."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Cut the log without asking.")]
+Release = Annotated[
+    str,
+    typer.Option(
+        "--release",
+        metavar="VERSION",
+        help="Tell only what this earlier release does not know of the store; it may be served meanwhile.",
+        show_default=False,
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show every finding that was kept.")]
 
 
@@ -44,6 +55,7 @@ def fsck(
     repair: Repair = False,
     repair_log: RepairLog = False,
     yes: Yes = False,
+    release: Release = "",
     delay_levels: DelayLevels = DELAY_LEVELS_DEFAULT,
     output: options.Output = OutputFormat.TABLE,
     verbose: Verbose = False,
@@ -58,6 +70,10 @@ def fsck(
         usage_error(f"{root} is no directory", "Name the root of a store: the directory with commitlog/ in it.")
     fs = RealFileSystem()
     try:
+        if release:
+            if repair or repair_log:
+                usage_error("--release changes nothing", "Leave out --repair and --repair-log.")
+            return _show_unknown(fs, root, release, output, verbose=verbose)
         refuse_no_store(fs, root, writes=repair or repair_log)
         with progress_bar("log") as (on_progress, bar):
             if repair or repair_log:
@@ -125,6 +141,31 @@ def _confirm(yes: bool, bar: Any) -> Callable[[str], bool]:
     return ask
 
 
+def _show_unknown(fs: Any, root: pathlib.Path, release: str, output: OutputFormat, *, verbose: bool) -> int:
+    from cli import printing
+    from cli.earlier_release import RELEASES, unknown_to
+    from cli.terminal import one_line
+    from store.features.table import refuse_unsupported
+
+    if release not in RELEASES:
+        usage_error(f"--release {release}: this is no earlier release", f"Name one of {', '.join(RELEASES)}.")
+    refuse_unsupported(fs, root, may_be_empty=False)
+    with progress_bar("log") as (on_progress, _):
+        findings = unknown_to(fs, root, release, on_progress)
+    code = EXIT_CLEAN if findings.is_clean else EXIT_FOUND
+    if output is OutputFormat.JSON:
+        printing.print_json({"store": str(root), "release": release, "exit_code": code, **_findings_json(findings)})
+    elif output is OutputFormat.JSONL:
+        printing.print_jsonl(_finding_rows(findings))
+    elif output is OutputFormat.CSV:
+        printing.print_csv(_finding_rows(findings))
+    else:
+        _print_findings(findings, verbose=verbose)
+        goes_on = "goes on with all of it" if findings.is_clean else "does not know all of it; nothing was changed"
+        print(f"{release} {goes_on}: {one_line(str(root))}")
+    return code
+
+
 # -- output
 
 
@@ -142,26 +183,20 @@ def _show(
     if output is OutputFormat.JSON:
         printing.print_json(as_json(root, audit, report, code))
     elif output is OutputFormat.JSONL:
-        printing.print_jsonl(_finding_rows(audit))
+        printing.print_jsonl(_finding_rows(audit.findings))
     elif output is OutputFormat.CSV:
-        printing.print_csv(list(_finding_rows(audit)))
+        printing.print_csv(_finding_rows(audit.findings))
     else:
         _print_text(root, audit, report, code, verbose=verbose)
 
 
 def as_json(root: pathlib.Path, audit: "StoreAudit", report: "RepairReport | None", code: int) -> dict[str, Any]:
     """The whole result; the keys are part of the command's contract."""
-    from store.audit.findings import Severity
-
     log, layout = audit.log, audit.index_layout
     return {
         "store": str(root),
         "exit_code": code,
-        "clean": audit.findings.is_clean,
-        "severities": {str(severity): audit.findings.severity_count(severity) for severity in Severity},
-        "counts": dict(sorted(audit.findings.counts.items())),
-        "findings": _finding_rows(audit),
-        "findings_left_out": audit.findings.left_out_count,
+        **_findings_json(audit.findings),
         "log": {
             "first_offset": log.first_offset,
             "end_offset": log.end_offset,
@@ -185,7 +220,19 @@ def as_json(root: pathlib.Path, audit: "StoreAudit", report: "RepairReport | Non
     }
 
 
-def _finding_rows(audit: "StoreAudit") -> list[dict[str, Any]]:
+def _findings_json(findings: "Findings") -> dict[str, Any]:
+    from store.audit.findings import Severity
+
+    return {
+        "clean": findings.is_clean,
+        "severities": {str(severity): findings.severity_count(severity) for severity in Severity},
+        "counts": dict(sorted(findings.counts.items())),
+        "findings": _finding_rows(findings),
+        "findings_left_out": findings.left_out_count,
+    }
+
+
+def _finding_rows(findings: "Findings") -> list[dict[str, Any]]:
     return [
         {
             "code": finding.code,
@@ -197,16 +244,15 @@ def _finding_rows(audit: "StoreAudit") -> list[dict[str, Any]]:
             "what": finding.what,
             "what_to_do": finding.what_to_do,
         }
-        for finding in audit.findings.kept
+        for finding in findings.kept
     ]
 
 
 def _print_text(
     root: pathlib.Path, audit: "StoreAudit", report: "RepairReport | None", code: int, *, verbose: bool
 ) -> None:
-    from cli.printing import print_table
     from cli.terminal import one_line
-    from store.audit.findings import CODES, Severity
+    from store.audit.findings import Severity
 
     log, findings = audit.log, audit.findings
     speed = audit.total_bytes / 1e6 / max(audit.seconds, 1e-9)
@@ -219,6 +265,17 @@ def _print_text(
     if report is not None:
         for line in report.lines:
             print(f"  repair   {one_line(line)}")
+    _print_findings(findings, verbose=verbose)
+    counts = ", ".join(f"{findings.severity_count(severity)} {severity}" for severity in Severity)
+    conclusion = {EXIT_CLEAN: "clean", EXIT_FOUND: "not clean", EXIT_REPAIRED: "repaired, now clean"}[code]
+    print(f"{conclusion} ({counts})")
+
+
+def _print_findings(findings: "Findings", *, verbose: bool) -> None:
+    from cli.printing import print_table
+    from cli.terminal import one_line
+    from store.audit.findings import CODES, Severity
+
     shown: dict[str, int] = {}
     rows = []
     for finding in findings.kept:
@@ -239,6 +296,3 @@ def _print_text(
         for name in shown:
             if CODES[name].what_to_do and (verbose or CODES[name].severity is not Severity.INFO):
                 print(f"{name}: {CODES[name].what_to_do}")
-    counts = ", ".join(f"{findings.severity_count(severity)} {severity}" for severity in Severity)
-    conclusion = {EXIT_CLEAN: "clean", EXIT_FOUND: "not clean", EXIT_REPAIRED: "repaired, now clean"}[code]
-    print(f"{conclusion} ({counts})")

@@ -47,6 +47,7 @@ _CUT = "`reput fsck STORE --repair-log` cuts the log there and keeps the bytes t
 _BRING_BACK = "bring the file back from a copy, or let `reput fsck STORE --repair-log` cut the log there"
 _REBUILD = "`reput fsck STORE --repair` builds it again from the log"
 _CATCHES_UP = "the service continues from its checkpoint at its next start"
+_COMES_BACK = "change nothing of these groups meanwhile, and upgrade before retention has passed that byte; later,"
 _E, _W, _I = Severity.ERROR, Severity.WARNING, Severity.INFO
 
 _TABLE = (
@@ -116,6 +117,14 @@ _TABLE = (
     Code("TOPIC_ROW_UNREADABLE", _E, Repair.OTHER, "repair the row by hand while the store is stopped, or delete the topic"),
     Code("TOPICS_MISSING", _I, Repair.OTHER, "create it before a RocketMQ broker serves this store, unless it was deleted"),
     Code("ABORT_FOUND", _I, Repair.OTHER, "the store was not stopped cleanly; the next start recovers it"),
+    # What an earlier release does not know (`reput fsck STORE --release`; docs/upgrade.md).
+    Code("RELEASE_LITE_GROUPS", _W, Repair.OTHER, f"they wait while it runs; {_COMES_BACK} bind them again"),
+    Code("RELEASE_REQUEST_MODES", _W, Repair.OTHER, f"it does not use them; {_COMES_BACK} set them again"),
+    Code("RELEASE_PRIORITY_FACTORS", _W, Repair.OTHER, f"it does not use them; {_COMES_BACK} set them again"),
+    Code("RELEASE_TOPIC_TYPES", _W, Repair.OTHER, "it refuses sends of these types: stop their producers, or let them wait"),
+    Code("RELEASE_LIGHT_QUEUES", _W, Repair.OTHER, "it serves none, and what is sent to them while it runs is in none later"),
+    Code("RELEASE_TOPICS_MADE_AGAIN", _W, Repair.OTHER, "groups that begin there while it runs get messages of before, too"),
+    Code("RELEASE_INDEX_TAGS", _I, Repair.OTHER, "it writes none: run `reput fsck STORE --repair` after the next upgrade"),
 )  # fmt: skip
 
 CODES = {code.name: code for code in _TABLE}
