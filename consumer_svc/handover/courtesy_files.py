@@ -198,6 +198,14 @@ class ConfigReader(Protocol):
         """The file, or what is used in its place where it is missing or damaged."""
 
 
+def read_known(files: ConfigReader, name: str) -> ConfigFile | None:
+    """A file of `config/`; None: the commit log is of an earlier release, which does not know this file."""
+    try:
+        return files.read_config(name, timeout_seconds=CALL_SECONDS)
+    except InvalidArgumentError:
+        return None
+
+
 class BrokerGroups:
     """Keeps the state of a life equal to the files of a broker that runs; one thread.
 
@@ -224,7 +232,7 @@ class BrokerGroups:
         """
         self._newest_millis = max(newest_millis, self._newest_millis)
         names = (GROUPS, OFFSETS, LIGHT_OFFSETS)
-        files = [self._files.read_config(name, timeout_seconds=CALL_SECONDS) for name in names]
+        files = [read_known(self._files, name) or ConfigFile(None) for name in names]
         if is_later:
             for file in files:
                 if file.problem:
@@ -363,9 +371,10 @@ class CourtesyFiles:
         """
         changes: list[Change] = []
         names = (GROUPS, OFFSETS, LIGHT_OFFSETS)
-        files = [self._commitlog.read_config(name, timeout_seconds=CALL_SECONDS) for name in names]
+        files = [read_known(self._commitlog, name) or ConfigFile(None) for name in names]
         changes += group_changes(life, files[0].content, is_backup=files[0].is_backup)
-        changes += mode_changes(life, self._read_modes(), list(changes))
+        modes = read_known(self._commitlog, MODES)
+        changes += mode_changes(life, modes.content if modes else None, list(changes))
         tables = [
             decode_offsets(file.content, with_light=True)
             for file in files[1:]
@@ -430,7 +439,10 @@ class CourtesyFiles:
         }
         offsets |= self._revived
         for name in (OFFSETS, GROUPS, LIGHT_OFFSETS):
-            previous = self._commitlog.read_config_file(name, timeout_seconds=CALL_SECONDS)
+            file = read_known(self._commitlog, name)
+            if file is None:
+                continue
+            previous = file.content
             if name == LIGHT_OFFSETS:
                 if previous is None and not (is_last and any(is_light_queue(topic) for _, topic in offsets)):
                     continue
@@ -442,16 +454,10 @@ class CourtesyFiles:
             else:
                 content = encode_groups(groups, previous, time_millis=now_millis)
             self._commitlog.write_config_file(name, content, timeout_seconds=CALL_SECONDS)
-        before = self._read_modes()
-        if modes or before is not None:
-            content = encode_modes(modes, before, time_millis=now_millis)
+        file = read_known(self._commitlog, MODES)
+        if file is not None and (modes or file.content is not None):
+            content = encode_modes(modes, file.content, time_millis=now_millis)
             self._commitlog.write_config_file(MODES, content, timeout_seconds=CALL_SECONDS)
-
-    def _read_modes(self) -> bytes | None:
-        try:
-            return self._commitlog.read_config(MODES, timeout_seconds=CALL_SECONDS).content
-        except InvalidArgumentError:  # a commit log of an older release does not know the file
-            return None
 
     def _read_transactions(self, previous: bytes | None) -> OffsetTable:
         """The positions among the half messages, for the file that is to follow `previous`."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from consumer_svc.handover.courtesy_files import (
+    DELAY_OFFSETS,
     GROUPS,
     LIGHT_OFFSETS,
     MODES,
@@ -23,7 +24,7 @@ from consumer_svc.handover.courtesy_files import (
 from consumer_svc.state.group_states import GroupSet, GroupSettings, GroupStates, RequestMode
 from consumer_svc.state.queue_state import Ended, HandedOut, Lease, Postponed, QueueRef, Released, Returned
 from reput.message.v1.message_pb2 import FLUSH_MODE_UNSPECIFIED
-from store.errors import ServiceUnavailableError, StoreCorruptedError
+from store.errors import InvalidArgumentError, ServiceUnavailableError, StoreCorruptedError
 from store.format.config_json import is_own, load_document
 from store.format.delivery.consumer_files import LiteConfig, decode_groups, decode_offsets
 from store.format.delivery.delay_offset_file import TRANSACTION_GROUP, TransactionOffsets, encode_delay_offsets
@@ -417,6 +418,29 @@ def test_request_modes_of_a_broker_are_taken_over_and_what_cannot_be_read_is_kep
         "bad": {"g": {"mode": "PUSH"}},
         "worse": 7,
     }
+
+
+def test_a_commit_log_of_an_earlier_release_that_knows_fewer_files_ended_the_service(
+    log: MemoryLog, life: LogLife, courtesy: CourtesyFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a rolling update: 0.2.0 refuses names that it does not know, and that ended each start."""
+    read, write = log.read_config, log.write_config_file
+
+    def known(name: str) -> str:
+        if name not in (GROUPS, OFFSETS, DELAY_OFFSETS):
+            raise InvalidArgumentError(f"{name!r} is not a file that services write", field="name")
+        return name
+
+    monkeypatch.setattr(log, "read_config", lambda name, **options: read(known(name), **options))
+    monkeypatch.setattr(
+        log, "write_config_file", lambda name, content, **options: write(known(name), content, **options)
+    )
+    life.groups.set_mode("g", RequestMode("t", is_pop=True), "")
+    courtesy.take_over(life.life, START_MILLIS)
+    life.life.dirty = True
+    courtesy.write(life.life, is_last=True)
+    assert log.config.keys() == {GROUPS, OFFSETS}
+    assert not life.life.dirty
 
 
 def test_no_file_of_request_modes_is_written_while_no_group_has_one(
