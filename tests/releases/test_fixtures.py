@@ -62,8 +62,7 @@ def test_today_s_protos_break_no_program_and_no_log_of_a_release(version: str) -
 
 
 @pytest.mark.life
-@pytest.mark.release
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("version", COMMITS)
 def test_what_was_under_way_in_the_store_of_a_release_goes_on(version: str, tmp_path: pathlib.Path) -> None:
     """All leases are over and all timers are due by now."""
