@@ -6,6 +6,7 @@ it answered.
 
 import base64
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -84,6 +85,7 @@ def java_string_hash(value: str) -> int:
     return result
 
 
+@functools.cache  # hundreds of questions look at each key of a log
 def index_hash(topic: str, key: str) -> int:
     """IndexFile.indexKeyHashMethod: Math.abs, and 0 where that is negative."""
     value = java_string_hash(f"{topic}#{key}")
