@@ -38,12 +38,12 @@ def page(stack: Stack, token: str, size: int) -> pb.QueryMessageByKeyResponse:
 
 
 @pytest.mark.life
-def test_100_000_messages_of_one_key_come_once_each_over_index_files_a_writer_and_a_restart(
+def test_20_000_messages_of_one_key_come_once_each_over_index_files_a_writer_and_a_restart(
     tmp_path: pathlib.Path,
 ) -> None:
     """Newest first; what is appended behind the first page's answer is not part of it."""
-    count = 100_000
-    settings = {"REPUT_INDEX_ENTRY_COUNT_MAX": "60000", "REPUT_INDEX_HASH_SLOT_COUNT": "5000"}
+    count = 20_000
+    settings = {"REPUT_INDEX_ENTRY_COUNT_MAX": "12000", "REPUT_INDEX_HASH_SLOT_COUNT": "1000"}
     found: list[int] = []
     token = ""
     with running_stack(tmp_path / "store", settings=settings) as stack:
@@ -54,7 +54,7 @@ def test_100_000_messages_of_one_key_come_once_each_over_index_files_a_writer_an
             assert len(answer.messages) == 500
             found += [int(message.body) for message in answer.messages]
             token = answer.next_page_token
-            if len(found) % 10_000 == 0:
+            if len(found) % 2_000 == 0:
                 append_many(stack, count + len(found), BATCH_COUNT)
         stack.wait_until_built()
     with running_stack(tmp_path / "store", settings=settings) as stack:
