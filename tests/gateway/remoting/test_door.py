@@ -4,10 +4,11 @@ import queue
 import threading
 from unittest.mock import Mock
 
+import grpc
 import pytest
 
 from gateway.ports.shards import FanOut
-from gateway.remoting.door import NAME_FIELDS, Ask, Door, RefusedError, in_thread
+from gateway.remoting.door import MAY_PASS, NAME_FIELDS, Ask, Door, RefusedError, code_of, in_thread
 from gateway.remoting.door_clients import DoorClients
 from gateway.remoting.opening import OpenDoor
 from services.rocketmq.address import Address
@@ -15,6 +16,7 @@ from services.rocketmq.codes import RequestCode, ResponseCode
 from services.rocketmq.command import ONEWAY, Command
 from services.serving.admission.callers import WorkingFor, caller_here
 from services.serving.admission.shares import client_of_peer
+from services.status import CODE_BY_ERROR
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 
@@ -36,6 +38,12 @@ def test_a_field_that_is_no_number_is_refused(client):
     answer = client.call(RequestCode.GET_MAX_OFFSET, topic="t", queueId="zero")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "queueId" in answer.remark
+
+
+def test_too_few_replicas_were_told_as_a_failure_that_does_not_pass():
+    """So was an unreachable coordinator: 1, where a shard that is away is told as 14."""
+    unavailable = [kind for kind, status in CODE_BY_ERROR.items() if status is grpc.StatusCode.UNAVAILABLE]
+    assert [kind for kind in unavailable if code_of(kind("for now")) not in MAY_PASS] == []
 
 
 def test_a_oneway_request_is_not_answered(client):
