@@ -120,6 +120,16 @@ class ArchivedRecords:
             return None
         return missing_log(end, int(answer.metadata["firstOffset"]))
 
+    def cause(
+        self, unknown: StoreError | None, archive_error: StoreError, deadline: Deadline, below: Answering
+    ) -> StoreError:
+        """Why a queue that the shard does not know has no answer: as long as the log has dropped nothing, it has none."""
+        request = log_pb.BatchGetMessagesRequest(commit_log_offsets=[0], body_bytes_max=1)
+        (first,) = below(GET_RECORDS, request, deadline)
+        if unknown is None or (isinstance(first, StoreError) and was_dropped(first, 0)):
+            return archive_error
+        return unknown
+
     def _from_archive(self, commit_log_offset: int, dropped: StoreError, *, omit_body: bool) -> StoredMessage:
         """The archived record; the error of the log when the archive does not have it."""
         try:
@@ -208,7 +218,7 @@ class ArchivedQueues:
             archived = self._archive.queues(topic).get((topic, queue_id))
         except StoreError as error:
             if live is None:
-                raise
+                raise self._records.cause(unknown, error, deadline, below) from error
             if queue_offset < live.answer.min_offset:
                 live.problem = error
             return live
@@ -291,7 +301,7 @@ class ArchivedQueues:
             archived = self._archive.queues(topic).get((topic, queue_id))
         except StoreError as error:
             if live is None:
-                raise
+                raise self._records.cause(unknown, error, deadline, below) from error
             if at_front:
                 live.problem = error
             return live

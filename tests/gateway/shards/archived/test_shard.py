@@ -13,18 +13,27 @@ from gateway.ports.shards import FanOut, Shards
 from gateway.ports.time_window import TimeWindow
 from gateway.queries.by_key import MatchAnswer, query_by_key, query_by_unique_key
 from gateway.queries.by_offset_msg_id import query_by_offset_msg_id
-from gateway.queries.by_queue_offset import query_by_queue_offset
+from gateway.queries.by_queue_offset import query_by_queue_offset, queue_place
 from gateway.queries.list_topics import list_topics
 from gateway.queries.page import PageTokens
+from gateway.shards.archived_shard import with_archive
 from pipeline.archive import archive as archive_job
 from reput.message.v1 import message_pb2
 from reput.message.v1.message_pb2 import MESSAGE_SOURCE_ARCHIVE
-from store.errors import RecordNotFoundError, ServiceUnavailableError, StoreCorruptedError, UnsupportedStoreError
+from store.archive.archive_reader import ArchiveReader
+from store.errors import (
+    RecordNotFoundError,
+    ServiceUnavailableError,
+    StoreCorruptedError,
+    StoreError,
+    UnsupportedStoreError,
+)
 from store.format.message_id import encode_offset_msg_id
 from tests.gateway.memory_shard import records_in, shown
 from tests.gateway.shards.archived.archived_shard import (
     BARRED,
     DAMAGES,
+    OLD_TOPIC,
     TOPIC,
     ShortenedShard,
     archive_of_first_file,
@@ -34,7 +43,7 @@ from tests.gateway.shards.archived.archived_shard import (
     front_of,
     shard_of,
 )
-from tests.support.archives import Archived
+from tests.support.archives import BROKER, Archived
 
 
 class HastyShard(ShortenedShard):
@@ -116,6 +125,28 @@ def test_an_id_that_names_no_start_of_a_record_is_not_found(made: Archived, shar
 
     with pytest.raises(RecordNotFoundError):
         query_by_offset_msg_id(shards, offset_msg_id, "", "", deadline)
+
+
+def test_a_new_queue_of_a_log_that_lost_nothing_was_refused_before_the_first_file_was_archived(
+    made: Archived, fan_out: FanOut, deadline: Deadline, tmp_path: Path
+):
+    """So a consumer over remoting could not begin: it asks for its place in the queue of its retries."""
+    reader = ArchiveReader(tmp_path, BROKER)
+    memory = ShortenedShard(made.records, {TOPIC: 2, OLD_TOPIC: 2, "new": 1})
+    shards = Shards([with_archive(memory.shard(), reader, lambda record, omit_body: shown(record))], fan_out)
+    with pytest.raises(StoreError):
+        reader.queues("new")
+    assert queue_place(shards, "new", 0, 0, broker_name="", deadline=deadline).max_offset == 0
+    answer = query_by_queue_offset(shards, "new", 0, 0, broker_name="", page_size_asked=1, deadline=deadline)
+    assert (answer.entries, answer.max_offset) == ((), 0)
+
+
+def test_a_queue_without_files_of_a_log_that_lost_some_is_refused_while_the_archive_cannot_be_read(
+    made: Archived, fan_out: FanOut, deadline: Deadline, tmp_path: Path
+):
+    shards = Shards([shard_of(made, archive=tmp_path, topics={TOPIC: 2, "new": 1})], fan_out)
+    with pytest.raises(StoreError, match="archive"):
+        queue_place(shards, "new", 0, 0, broker_name="", deadline=deadline)
 
 
 @pytest.mark.parametrize("count", [1, 3, 100])
