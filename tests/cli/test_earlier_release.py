@@ -11,13 +11,19 @@ import pytest
 
 import cli.main
 from cli import earlier_release
-from cli.earlier_release import RELEASES
+from cli.earlier_release import RELEASES, unknown_to
 from cli.exits import Exit
+from consumer_svc.state_topic import STATE_LEVEL, STATE_TOPIC
+from reput.consumer.v1.state_pb2 import GroupSet, GroupState, StateRecord
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
 from reput_client import AppendClient, NewMessage
+from services.following.state_topic.state_writer import CHANGE, FULL, FULL_BEGIN, FULL_END
 from store.files.file_system import RealFileSystem
 from store.files.json_state import write_json_state
+from store.format.properties import TAGS
+from tests.commitlog_svc.internal import append_internal, internal_record
+from tests.commitlog_svc.support import open_log
 from tests.support.dispatches import file_bytes
 from tests.support.fixture_stores import FIXTURES
 from tests.support.releases import COMMITS
@@ -158,6 +164,27 @@ def test_a_log_whose_queues_lie_elsewhere_says_the_same(full_store: Path, tmp_pa
     assert texts_of(said) == {
         name: text for name, text in texts_of(ask(capsys, full_store)[1]).items() if name in wanted
     }
+
+
+def test_of_a_log_only_what_the_newest_full_state_of_this_release_needs_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind it 0.2.0 wrote one of its own, without what it does not know: that one does not count."""
+    group = GroupState(settings=GroupSet(consumer_group="lite-group", lite=pb.LiteSettings(bind_topic="P")))
+    record = StateRecord(epoch=1, groups=[group], level=STATE_LEVEL)
+    older = StateRecord(epoch=2)
+    written = [(kind, record) for kind in (CHANGE, FULL_BEGIN, FULL, FULL_END)] * 3
+    written += [(kind, older) for kind in (FULL_BEGIN, FULL, FULL_END)]
+    with open_log(tmp_path) as log:
+        for kind, body in written:
+            append_internal(
+                log, internal_record(body.SerializeToString(), STATE_TOPIC, properties={TAGS: kind}), sync=False
+            )
+    monkeypatch.setattr(earlier_release, "STATE_RECORD_COUNT_MAX", 7)
+
+    findings = unknown_to(RealFileSystem(), tmp_path, "0.2.0")
+
+    assert findings.counts == {"RELEASE_LITE_GROUPS": 1}
 
 
 def test_a_log_with_too_many_records_of_state_is_refused_by_their_number(

@@ -6,11 +6,13 @@ from functools import partial
 
 import pytest
 
+from cli.earlier_release import unknown_to
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
 from reput.message.v1 import message_pb2
 from reput_client import AppendClient, NewMessage
 from store.errors import StoreError
+from store.files.file_system import RealFileSystem
 from tests.releases.left_work import CALL, LONG, SETTINGS, Clients, answered
 from tests.support.releases import COMMITS, ReleaseStack
 from tests.support.stack import hosted_stack
@@ -34,6 +36,7 @@ def test_a_store_with_everything_under_way_goes_from_a_release_to_today_s_and_ba
     with hosted_stack(store, settings=SETTINGS) as today, Clients(today.addresses["gateway"]) as clients:
         clients.check(left)
         left = clients.leave("today")
+    assert unknown_to(RealFileSystem(), store, version).counts == {}
     old = ReleaseStack(version, store, settings=SETTINGS)
     try:
         with Clients(old.addresses["gateway"]) as clients:
@@ -62,6 +65,7 @@ def test_groups_of_lite_topics_are_as_before_behind_a_release_that_knows_none(
             answered(partial(pops.name_lite_topics, LITE_GROUP, LITE_TOPICS, is_all=True))
             assert drained(pops, len(acked)) == acked
         left = lite_messages(gateway, 10)
+    assert unknown_to(RealFileSystem(), store, version).counts.keys() >= {"RELEASE_LITE_GROUPS", "RELEASE_TOPIC_TYPES"}
     old = ReleaseStack(version, store, settings=SETTINGS)
     try:
         for number in range(CHANGE_COUNT // QUEUE_COUNT + 1):
