@@ -14,6 +14,7 @@ A life that does not end is killed after PATIENCE_SECONDS and counts as hanging;
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import select
@@ -22,6 +23,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -152,8 +154,13 @@ class Lives:
 
 def _serve(scratch: str) -> None:
     """The server: an order a line on stdin, an answer a line on what was stdout; the end of stdin is its end."""
-    import tests.torture.drivers  # noqa: F401  # everything is imported before the first fork
+    from tests.torture import drivers, faulty_os  # noqa: F401  # everything is imported before the first fork
 
+    # One life here: what a process loads and prepares once is there for each fork, and no search for garbage touches it.
+    with tempfile.TemporaryDirectory(prefix="reput-test-") as directory:
+        drivers.live(Path(directory), drivers.SCENARIOS["append"], lambda line: None)
+    assert threading.active_count() == 1, "a fork of several threads may hang"
+    gc.freeze()
     answers = os.dup(1)
     os.dup2(2, 1)
     try:
