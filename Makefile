@@ -9,7 +9,9 @@ RUN_FLAGS := $(if $(READ_ONLY),--read-only) $(if $(GATEWAY_PORT),--gateway-port 
 # Ports 8080, 9876 and 10911 are not asked for: where one is taken, the services go without it and say so.
 RUN_PORTS := $(if $(GATEWAY_PORT)$(REPUT_GATEWAY_ADDRESS),,GATEWAY_PORT=8081) \
 	$(foreach name,GATEWAY_PORT CONSOLE_PORT NAMESERVER_PORT REMOTING_PORT,$(if $($(name)),$(name)=$($(name))))
-PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-compile
+# pip compiles one file after the other, and the tests of libraries, too. A file that is no Python is left out.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 -x /tests/ .venv/lib || true
 
 BUILDER ?= docker
 TARGET ?= reput
@@ -163,12 +165,14 @@ clean: ## Remove the environment, the caches and the sample store
 
 .venv/.setup-serve: requirements/serve.txt pyproject.toml tools/install_project.py | .venv/bin/python
 	$(PIP_INSTALL) -r requirements/serve.txt
+	@$(COMPILE)
 	$(BIN)/python tools/install_project.py
 	-$(BIN)/python -m deploy.build_kernels
 	@touch $@
 
 .venv/.setup-dev: requirements/serve.txt requirements/dev.txt pyproject.toml tools/install_project.py | .venv/bin/python
 	$(PIP_INSTALL) -r requirements/dev.txt
+	@$(COMPILE)
 	$(BIN)/python tools/install_project.py
 	-$(BIN)/python -m deploy.build_kernels
 	@touch $@ .venv/.setup-serve
