@@ -237,6 +237,7 @@ with grpc.insecure_channel("127.0.0.1:1") as channel:
 
 def test_the_threads_of_numpy_do_not_keep_a_process_from_forks() -> None:
     said = printed_by("""
+os.environ["OPENBLAS_NUM_THREADS"] = "2"  # a test process has it have none
 import numpy
 threads = forks.threads()
 print(forks.can_fork(threads))
