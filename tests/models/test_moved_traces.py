@@ -1,0 +1,104 @@
+"""What the real consumer service does is a behaviour of the model; a rule that is broken in both is found in both.
+
+As test_traces.py, for moves.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from commitlog_svc.append.refusals import FollowerFence
+from consumer_svc.delivering import acks
+from services.following.state_topic.state_writer import StateWriter
+from tests.models.spin import IS_THERE, MISSING, search
+from tests.models.test_moving import MODEL, ONE
+from tests.models.traced_moves import BOUNDS, steps_of
+from tests.models.traced_world import Seen
+from tests.models.traces import TraceChecker
+from tests.torture.amount import amount, level
+from tests.torture.seeds import pick_seed
+
+pytestmark = [pytest.mark.models, pytest.mark.skipif(not IS_THERE, reason=MISSING)]
+
+KNOWN_SEED = 7_000
+BROKEN_SEED_COUNT = 30
+
+
+@pytest.fixture(scope="module")
+def checker(tmp_path_factory: pytest.TempPathFactory) -> TraceChecker:
+    return TraceChecker(MODEL, tmp_path_factory.mktemp("traces"), BOUNDS)
+
+
+def test_every_trace_of_the_real_consumer_service_is_a_behaviour_of_the_model(checker: TraceChecker) -> None:
+    first = pick_seed("traces of moves") if level() == "full" else KNOWN_SEED
+    kinds: set[str] = set()
+    for seed in range(first, first + amount(sample=3, change=10, full=500)):
+        steps = steps_of(seed)
+        explained = checker.explained(steps)
+        assert explained == len(steps), f"TORTURE_SEED={seed}: no behaviour has {steps[explained - 10 : explained + 1]}"
+        kinds |= {step.what for step in steps}
+    assert kinds >= {"BEGIN", "SEND", "HAND", "ACK", "EXPIRE", "GOT", "TOLD"}, "there is something to explain"
+
+
+def test_a_step_of_moves_that_the_model_has_not_ends_a_trace(checker: TraceChecker) -> None:
+    steps = steps_of(1)
+    first = next(place for place, step in enumerate(steps) if step.what == "ACK")
+    told = next(place for place, step in enumerate(steps) if step.what == "TOLD")
+
+    assert checker.explained([*steps[: first + 1], steps[first], *steps[first + 1 :]]) == first + 1, "it ends once"
+    assert checker.explained([steps[told], *steps]) == 0, "nobody is told before the log has it"
+    assert checker.explained([*steps[:first], Seen("COPIED", 0), *steps[first:]]) == first
+
+
+class NoFence(FollowerFence):
+    """It lets all lives append."""
+
+    def enter(self, follower: str, epoch: int, *, begins: bool = False) -> None:
+        """See FollowerFence."""
+
+
+def answer_before_the_log_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acks, "wait_for", lambda written: None)
+
+
+def append_a_copy_without_its_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = StateWriter.__init__
+
+    def begin(self: StateWriter, topic: Any, append: Any, *args: Any, **fields: Any) -> None:
+        def apart(records: Sequence[Any], flush: Any) -> Any:
+            results = append(records[:-1], flush) if len(records) > 1 else []
+            return [*results, *append(records[-1:], flush)]
+
+        right(self, topic, apart, *args, **fields)
+
+    monkeypatch.setattr(StateWriter, "__init__", begin)
+
+
+def let_all_lives_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FollowerFence, "enter", NoFence.enter)
+
+
+@pytest.mark.parametrize(
+    ("break_rule", "macro"),
+    [
+        (let_all_lives_append, "BROKEN_NO_FENCE"),
+        (answer_before_the_log_has_it, "BROKEN_ANSWERS_EARLY"),
+        (append_a_copy_without_its_change, "BROKEN_APART"),
+    ],
+)
+def test_a_rule_of_moves_that_is_broken_in_code_and_model_is_found_in_both(
+    checker: TraceChecker,
+    tmp_path: Path,
+    break_rule: Callable[[pytest.MonkeyPatch], None],
+    macro: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert search(MODEL, tmp_path, {**ONE, macro: 1, "ONLY_PROMISES": 1}).failure, "the search finds it in the model"
+    break_rule(monkeypatch)
+    for seed in range(BROKEN_SEED_COUNT):
+        steps = steps_of(seed)
+        if checker.explained(steps) < len(steps):
+            return
+    raise AssertionError(f"{BROKEN_SEED_COUNT} traces of the broken code are behaviours of the model")
