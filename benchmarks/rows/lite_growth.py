@@ -127,7 +127,8 @@ class LiteGrowth(Row):
                 context.say(f"{count:,} lite topics{kind}")
                 try:
                     found = self._theirs(context, count, settings)
-                except (RuntimeError, OSError) as error:  # no answer in time, too: the next count is measured in any case
+                except (RuntimeError, OSError) as error:
+                    # No answer in time, too: the next count is measured in any case.
                     self._failures.append(
                         f"RocketMQ{kind} did not get through {count:,}: {str(error).splitlines()[0][:160]}"
                     )
