@@ -242,7 +242,10 @@ class GrpcPops:
         """Whether it counts; StoreError."""
         entry = v2.AckMessageEntry(receipt_handle=handle)
         request = v2.AckMessageRequest(group=v2.Resource(name=group), topic=self._topic, entries=[entry])
-        return self._call("AckMessage", request).status.code == v2.OK
+        status = self._call("AckMessage", request).status
+        if status.code not in (v2.OK, v2.INVALID_RECEIPT_HANDLE):  # such as PROXY_TIMEOUT: it may count
+            raise ServiceUnavailableError(f"{v2.Code.Name(status.code)}: {status.message}", service="gateway")
+        return status.code == v2.OK
 
     def hide(self, group: str, handle: str, invisible: Duration) -> None:
         """For so long; StoreError."""
