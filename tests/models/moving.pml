@@ -725,16 +725,16 @@ endless:
     :: d_step { role == SERVING && timers_known == p && p < timed && timer_place[p] < flushed ->
         timers_known = p + 1; index = index | ONLY(p); k = 0 }
     /* It is due. Its record is read and appended to its topic. */
-    :: d_step { MAY_CHANGE && HAS(index, p) ->
+    :: d_step { SEE(DELIVER, p, 0, 0) && IS_QUIET && MAY_CHANGE && HAS(index, p) ->
         assert(timer_place[p] >= first);
         index = index & ~ONLY(p);
         submit_move(DELIVERED, p);
-        k = 0; j = 0 }
+        SEEN }
     /* It is recalled. */
-    :: d_step { MAY_CHANGE && MAY_RECALL(p) ->
+    :: d_step { SEE(RECALL, p, 0, 0) && IS_QUIET && MAY_CHANGE && MAY_RECALL(p) ->
         index = index & ~ONLY(p);
         submit(RECALLED, p, 0);
-        k = 0; j = 0 }
+        SEEN }
 #if ROLLS > 0
     /* It is stored again, because retention comes near. */
     :: d_step { MAY_CHANGE && HAS(index, p) && rolls > 0 ->
@@ -821,7 +821,7 @@ endless:
     :: d_step { SEE(SEND, sent, 0, 0) && IS_QUIET && sent < MESSAGES -> land(SENT, sent, 0); SEEN }
 #endif
 #if TIMERS > 0
-    :: d_step { timers_sent < TIMERS -> land(TIMED, timers_sent, 0) }
+    :: d_step { SEE(TIME, timers_sent, 0, 0) && IS_QUIET && timers_sent < TIMERS -> land(TIMED, timers_sent, 0); SEEN }
 #endif
 #if HALVES > 0
     :: d_step { halves_sent < HALVES -> land(HALF, halves_sent, 0) }

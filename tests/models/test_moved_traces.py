@@ -1,4 +1,4 @@
-"""What the real consumer service does is a behaviour of the model; a rule that is broken in both is found in both.
+"""What the real services do is a behaviour of the model of moves; a rule that is broken in both is found in both.
 
 As test_traces.py, for moves.
 """
@@ -12,11 +12,13 @@ import pytest
 from commitlog_svc.append.refusals import FollowerFence
 from consumer_svc.delivering import acks
 from services.following.state_topic.state_writer import StateWriter
+from tests.models import traced_timers
 from tests.models.spin import IS_THERE, MISSING, search
-from tests.models.test_moving import MODEL, ONE
+from tests.models.test_moving import MODEL, ONE, TIMED
 from tests.models.traced_moves import BOUNDS, steps_of
 from tests.models.traced_world import Seen
 from tests.models.traces import TraceChecker
+from tests.simulation.slow_log import SlowLog
 from tests.torture.amount import amount, level
 from tests.torture.seeds import pick_seed
 
@@ -40,6 +42,37 @@ def test_every_trace_of_the_real_consumer_service_is_a_behaviour_of_the_model(ch
         assert explained == len(steps), f"TORTURE_SEED={seed}: no behaviour has {steps[explained - 10 : explained + 1]}"
         kinds |= {step.what for step in steps}
     assert kinds >= {"BEGIN", "SEND", "HAND", "ACK", "EXPIRE", "GOT", "TOLD"}, "there is something to explain"
+
+
+@pytest.fixture(scope="module")
+def timer_checker(tmp_path_factory: pytest.TempPathFactory) -> TraceChecker:
+    return TraceChecker(MODEL, tmp_path_factory.mktemp("timers"), traced_timers.BOUNDS)
+
+
+def test_every_trace_of_the_real_timers_is_a_behaviour_of_the_model(timer_checker: TraceChecker) -> None:
+    first = pick_seed("traces of timers") if level() == "full" else KNOWN_SEED
+    kinds: set[str] = set()
+    for seed in range(first, first + amount(sample=2, change=4, full=200)):
+        steps = traced_timers.steps_of(seed)
+        explained = timer_checker.explained(steps)
+        assert explained == len(steps), f"TORTURE_SEED={seed}: no behaviour has {steps[explained - 10 : explained + 1]}"
+        kinds |= {step.what for step in steps}
+    assert kinds >= {"BEGIN", "TIME", "DELIVER"}, "there is something to explain"
+
+
+def test_a_due_message_apart_from_its_change_is_found_in_code_and_model(
+    timer_checker: TraceChecker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = {**TIMED, "TIMERS": 1, "BROKEN_APART": 1, "ONLY_PROMISES": 1}
+    assert search(MODEL, tmp_path, bounds).failure, "the search finds it in the model"
+    right = SlowLog.append
+
+    def apart(self: SlowLog, epoch: int, records: Sequence[Any], flush: Any) -> Any:
+        return [result for record in records for result in right(self, epoch, [record], flush)]
+
+    monkeypatch.setattr(SlowLog, "append", apart)
+    steps = traced_timers.steps_of(KNOWN_SEED)
+    assert timer_checker.explained(steps) < len(steps)
 
 
 def test_a_step_of_moves_that_the_model_has_not_ends_a_trace(checker: TraceChecker) -> None:
