@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from commitlog_svc.replication.leading.record import ShardRecord
@@ -16,6 +16,11 @@ KINDS = (
     "kill", "kill", "stop", "stop", "cut from replicas", "cut from one replica", "cut from coordinator", "cut from gateway",
     "cut from all", "mute to replicas", "deaf to replicas", "mute to coordinator", "deaf to coordinator", "mute to one replica",
     "cut from coordinator and one replica", "coordinator down", "gateway killed", "hand over", "follower away",
+)  # fmt: skip
+# Of a shard whose replicas have all services; its processes call each other directly, so nothing is cut.
+KINDS_OF_WHOLE_REPLICAS = (
+    "kill", "service killed", "service killed", "gateway killed", "gateway killed", "hand over", "follower away",
+    "coordinator down",
 )  # fmt: skip
 LEADER_SHARE = 0.7
 COORDINATOR_SECONDS_MAX = 5.0
@@ -40,7 +45,7 @@ class Fault:
     after_seconds: float
 
 
-def plan(seed: int, group_count: int) -> list[list[Fault]]:
+def plan(seed: int, group_count: int, kinds: Sequence[str] = KINDS) -> list[list[Fault]]:
     """Groups of faults that overlap; the shard is well between two groups."""
     dice = random.Random(seed)
     groups = []
@@ -49,28 +54,40 @@ def plan(seed: int, group_count: int) -> list[list[Fault]]:
         for _ in range(dice.choice([1, 1, 2, 2, 3])):
             victim = "leader" if dice.random() < LEADER_SHARE else str(dice.randrange(3))
             seconds = dice.choice([0.5, 2, 5, 8]) * dice.uniform(0.7, 1.3)
-            group.append(Fault(dice.choice(KINDS), victim, dice.randrange(2), seconds, dice.choice([0, 0.3, 2, 4])))
+            group.append(Fault(dice.choice(kinds), victim, dice.randrange(2), seconds, dice.choice([0, 0.3, 2, 4])))
         groups.append(group)
     return groups
 
 
-def inflict(shard: Shard, group: list[Fault]) -> list[str]:
-    """Carries out a group and returns when all of it is over; what was done to whom."""
+def inflict(shard: Shard, group: list[Fault], spared: Collection[str] = ()) -> list[str]:
+    """Carries out a group and returns when all of it is over; what was done to whom.
+
+    Nothing is done to the processes that are spared; at least one of each kind is not.
+    """
     done = []
     with contextlib.ExitStack() as lasting:
         for fault in group:
             pause(fault.after_seconds)
             leader = shard.leader()
             victim = shard.names[int(fault.victim)] if fault.victim != "leader" else leader or shard.names[0]
-            other = shard.others(victim)[fault.other]
-            done.append(f"{fault.kind} {victim} {other} {fault.seconds:.1f} s")
-            lasting.enter_context(_fault(shard, fault, victim, other))
+            if victim in spared:
+                victim = _chosen(shard.others(*spared), fault)
+            other = _chosen(shard.others(victim, *spared), fault)
+            gateway = _chosen([name for name in shard.gateways if name not in spared], fault)
+            done.append(
+                f"{fault.kind} {gateway if fault.kind == 'gateway killed' else victim} {other} {fault.seconds:.1f} s"
+            )
+            lasting.enter_context(_fault(shard, fault, victim, other, gateway))
         pause(max(fault.seconds for fault in group))
     return done
 
 
+def _chosen(names: Sequence[str], fault: Fault) -> str:
+    return names[fault.other % len(names)]
+
+
 @contextlib.contextmanager
-def _fault(shard: Shard, fault: Fault, victim: str, other: str) -> Iterator[None]:
+def _fault(shard: Shard, fault: Fault, victim: str, other: str, gateway: str) -> Iterator[None]:
     others = shard.others(victim)
     cuts = {
         "cut from replicas": shard.cut_from_others(victim),
@@ -89,8 +106,10 @@ def _fault(shard: Shard, fault: Fault, victim: str, other: str) -> Iterator[None
         match fault.kind:
             case "kill":
                 shard.kill(victim)
+            case "service killed":
+                shard.kill_part(victim, fault.other)
             case "gateway killed":
-                shard.kill(GATEWAY)
+                shard.kill(gateway)
             case "stop":
                 lasting.enter_context(shard.stopped(victim))
             case "follower away":

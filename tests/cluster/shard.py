@@ -28,6 +28,7 @@ from tests.support.etcd import Etcd
 from tests.support.failures import watch_log
 from tests.support.network import OUTSIDE, Network, both, process_of_connection
 from tests.support.ports import free_port
+from tests.support.processes import descendants_of
 from tests.support.waiting import wait_until
 
 BROKER_NAME = "broker-a"
@@ -60,6 +61,10 @@ class Shard:
         settings: `REPUT_...` of all processes.
         environs: more of the environment, by process.
         stores: store roots that lie elsewhere, by replica.
+        gateway_count: its gateways, `gateway`, `gateway-2` and so on.
+
+    Attributes:
+        gateways: their addresses, by name.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class Shard:
         settings: Mapping[str, str] | None = None,
         environs: Mapping[str, Mapping[str, str]] | None = None,
         stores: Mapping[str, Path] | None = None,
+        gateway_count: int = 1,
     ) -> None:
         self.directory = directory
         watch_log(directory)
@@ -80,12 +86,15 @@ class Shard:
         self._settings = {**SETTINGS, **(settings or {})}
         self._addresses = {name: f"127.0.0.1:{free_port()}" for name in self.names}
         self._clients = {name: CommitLogClient(address) for name, address in self._addresses.items()}
-        self.gateway = f"127.0.0.1:{free_port()}"
+        names = [GATEWAY, *(f"{GATEWAY}-{number}" for number in range(2, gateway_count + 1))]
+        self.gateways = {name: f"127.0.0.1:{free_port()}" for name in names}
+        self.gateway = self.gateways[GATEWAY]
         self._lock = threading.RLock()
         self._away: set[str] = set()
         self._failure = ""
         self._closing = threading.Event()
-        self._members = {name: self._replica(name) for name in self.names} | {GATEWAY: self._gateway()}
+        self._members = {name: self._replica(name) for name in self.names}
+        self._members |= {name: self._gateway(name) for name in self.gateways}
         self._keeper = threading.Thread(target=self._keep, name="keeper", daemon=True)
         try:
             self.etcd.start()
@@ -168,6 +177,12 @@ class Shard:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._members[name].pid, signal.SIGKILL)
 
+    def kill_part(self, name: str, number: int) -> None:
+        """Kill one of the processes that a process has started, the chosen one of them in turn; itself when it has none."""
+        pids = descendants_of(self._members[name].pid) or [self._members[name].pid]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pids[number % len(pids)], signal.SIGKILL)
+
     @contextlib.contextmanager
     def stopped(self, name: str) -> Iterator[None]:
         """A process stands still inside the block."""
@@ -216,7 +231,7 @@ class Shard:
     def set_environ(self, name: str, environ: Mapping[str, str]) -> None:
         """The environment of the next life of a replica, or of the gateway, that is away."""
         self._environs = {**self._environs, name: environ}
-        self._members[name] = self._gateway() if name == GATEWAY else self._replica(name)
+        self._members[name] = self._gateway(name) if name in self.gateways else self._replica(name)
 
     def cut_from_others(self, name: str) -> frozenset[tuple[str, str]]:
         """The ways between a replica and all other replicas."""
@@ -261,14 +276,15 @@ class Shard:
         }
         return self._member(name, "commitlog_svc", environ)
 
-    def _gateway(self) -> "Kept":
-        links = {name: self.network.link(name, address, GATEWAY).address for name, address in self._addresses.items()}
+    def _gateway(self, gateway: str) -> "Kept":
+        links = {name: self.network.link(name, address, gateway).address for name, address in self._addresses.items()}
         nobody = f"127.0.0.1:{free_port()}"
         shards = ";".join(
             f"{BROKER_NAME}@{name}=commitlog={address},consumequeue={nobody},index={nobody}"
             for name, address in links.items()
         )
-        return self._member(GATEWAY, "gateway", {"REPUT_GATEWAY_SHARDS": shards, "REPUT_GATEWAY_ADDRESS": self.gateway})
+        environ = {"REPUT_GATEWAY_SHARDS": shards, "REPUT_GATEWAY_ADDRESS": self.gateways[gateway]}
+        return self._member(gateway, "gateway", environ)
 
     def _member(self, name: str, module: str, environ: Mapping[str, str]) -> "Kept":
         command = [sys.executable, "-P", "-m", module]
