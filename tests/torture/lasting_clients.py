@@ -73,10 +73,19 @@ class ThreeSenders:
         gateway: its address.
         door: over remoting.
         is_lite: what a message is sent with is its lite topic, in place of its message group.
+        flush: when messages of the first protocol are answered; the others leave it to the store.
     """
 
-    def __init__(self, gateway: str, door: Door, *, is_lite: bool = False) -> None:
+    def __init__(
+        self,
+        gateway: str,
+        door: Door,
+        *,
+        is_lite: bool = False,
+        flush: message_pb2.FlushMode = message_pb2.FLUSH_MODE_SYNC,
+    ) -> None:
         self._door = door
+        self._flush = flush
         self._property = LITE_TOPIC if is_lite else SHARDING_KEY
         self._is_lite = is_lite
         self._client: DoorClient | None = None
@@ -93,7 +102,7 @@ class ThreeSenders:
         message = message_pb2.NewMessage(
             topic=topic, body=f"{name}|".encode(), properties={self._property: message_group}
         )
-        request = gateway_pb.AppendMessagesRequest(messages=[message], flush=message_pb2.FLUSH_MODE_SYNC)
+        request = gateway_pb.AppendMessagesRequest(messages=[message], flush=self._flush)
         stub = gateway_grpc.GatewayServiceStub(self._channel)
         with contextlib.suppress(grpc.RpcError):
             stub.AppendMessages(request, timeout=CALL_SECONDS_MAX, wait_for_ready=True)

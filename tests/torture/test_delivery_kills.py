@@ -429,80 +429,132 @@ def victims(count: int, chance: random.Random) -> Iterator[tuple[str, ...]]:
         yield turn if set(names) == WHO_KNOW_LOCKS and level() != "full" else names
 
 
+class AllDoors:
+    """Producers, and groups of every kind, at all doors of one shard; and the judgement of what they were promised.
+
+    Args:
+        gateway: its address.
+        door: over remoting.
+        seed: of their choices.
+        consumer: the address of the consumer service; empty: its clients are at the gateway, too.
+        flush: when messages sent over `reput.gateway.v1` are answered.
+    """
+
+    def __init__(
+        self,
+        gateway: str,
+        door: Door,
+        seed: int,
+        consumer: str = "",
+        flush: message_pb2.FlushMode = message_pb2.FLUSH_MODE_SYNC,
+    ) -> None:
+        make_groups(gateway)
+        self.seen = {group: Seen() for group in (PLAIN, ORDERED, *LITE_GROUPS)}
+        self.producers = [
+            Producer(ThreeSenders(gateway, door, flush=flush), TOPIC, PRODUCER_PAUSE_SECONDS, seed),
+            Producer(ThreeSenders(gateway, door, is_lite=True, flush=flush), PARENT, LITE_PAUSE_SECONDS, seed + 1),
+        ]
+        self.consumers = [
+            Consumer(pops, group, number, self.seen[group], seed + number)
+            for group in (PLAIN, ORDERED)
+            for number, pops in enumerate(pops_of_two(consumer, gateway, TOPIC, group), 1)
+        ]
+        self.consumers += [
+            member for group in LITE_GROUPS for member in lite_members(consumer, gateway, group, self.seen[group], seed)
+        ]
+        self.mixed, self.locking = GroupOfAllDoors(door, seed), LockingGroup(door, seed)
+
+    def drain(self, stub: gateway_grpc.GatewayServiceStub) -> None:
+        """Send no more, and return when every group has all; AssertionError names what is not."""
+        for producer in self.producers:
+            producer.stop()
+        for consumer in self.consumers:
+            consumer.draining.set()
+        produced = self.producers[0].acked
+        self.locking.end(produced)
+        print("the members with locks have all")
+        self.mixed.end(produced, stub)
+        wait_until_consumed(stub, tuple(self.seen))
+        print("all groups have all")
+        # Longer than anything is hidden.
+        wait_until(lambda: time.monotonic() - max(each.idle_since for each in self.consumers) > 4.0, "nothing comes")
+
+    def stop(self) -> None:
+        """No call of those that pop any more."""
+        for consumer in self.consumers:
+            consumer.stop()
+
+    def problems(self, store: Path, frames: list[Frame]) -> list[str]:
+        """What was promised and is not so.
+
+        Args:
+            store: its log's files; nobody has them open.
+            frames: all records of the log.
+        """
+        produced, of_lite_topics = (producer.acked for producer in self.producers)
+        problems = self.locking.problems()
+        for topic, names in (TOPIC, produced), (PARENT, of_lite_topics):
+            found = Counter(frame.message_id for frame in frames if frame.topic == topic)
+            problems += [f"{name} of {topic} is there {found[name]} times" for name in names if found[name] != 1]
+        for group, what_it_saw in self.seen.items():
+            problems += problems_of(group, what_it_saw, of_lite_topics if group in LITE_GROUPS else produced, frames)
+            if group != PLAIN:
+                problems += order_problems(group, what_it_saw, frames)
+        problems += owner_problems(self.seen[OWNED])
+        problems += [
+            f"{what} was moved {count} times" for what, count in moved_from(store, frames).items() if count > 1
+        ]
+        return problems
+
+    def __str__(self) -> str:
+        owned = self.seen[OWNED]
+        return (
+            f"{[(len(each.acked), dict(each.acked_by_way)) for each in self.producers]} messages, "
+            f"{ {group: len(each.delivered) for group, each in self.seen.items()} } deliveries, "
+            f"{dict(Counter(each.member for each in owned.delivered))} of {OWNED} by member, "
+            f"{dict(taken_counts(owned))} takings, {dict(self.mixed.processed.by_door)} by door, "
+            f"{self.locking.processed.again_count} again in order"
+        )
+
+
 def consume_under_kills(store: Path, seed: int, kill_count: int) -> str:
     """Kill services while groups consume; the problems as text."""
     chance = random.Random(seed)
-    seen = {group: Seen() for group in (PLAIN, ORDERED, *LITE_GROUPS)}
     address = f"127.0.0.1:{free_port()}"
     with all_services(store, {**SETTINGS, "REPUT_GATEWAY_REMOTING_ADDRESS": address}) as services:
-        make_groups(services.gateway)
-        door = Door(address, services.gateway)
-        producers = [
-            Producer(ThreeSenders(services.gateway, door), TOPIC, PRODUCER_PAUSE_SECONDS, seed),
-            Producer(ThreeSenders(services.gateway, door, is_lite=True), PARENT, LITE_PAUSE_SECONDS, seed + 1),
-        ]
-        consumers = [
-            Consumer(pops, group, number, seen[group], seed + number)
-            for group in (PLAIN, ORDERED)
-            for number, pops in enumerate(
-                (ServicePops(services.consumer, TOPIC), GrpcPops(services.gateway, TOPIC, f"{group}-pops")), 1
-            )
-        ]
-        consumers += [
-            member
-            for group in LITE_GROUPS
-            for member in lite_members(services.consumer, services.gateway, group, seen[group], seed)
-        ]
+        clients = AllDoors(services.gateway, Door(address, services.gateway), seed, services.consumer)
         begun = time.monotonic()
         try:
-            mixed, locking = GroupOfAllDoors(door, seed), LockingGroup(door, seed)
             for names in victims(kill_count, chance):
-                wait_for_acks(seen, chance.randrange(1, 60))
+                wait_for_acks(clients.seen, chance.randrange(1, 60))
                 services.kill(names)
                 services.start(names)
                 print(f"{time.monotonic() - begun:.1f} s: {names} were killed and serve again")
-            wait_for_acks(seen, 20)
-            for producer in producers:
-                producer.stop()
-            for consumer in consumers:
-                consumer.draining.set()
-            produced, of_lite_topics = (producer.acked for producer in producers)
-            locking.end(produced)
-            print(f"{time.monotonic() - begun:.1f} s: the members with locks have all")
-            mixed.end(produced, services.running("gateway").stub)
-            wait_until_consumed(services.running("gateway").stub, tuple(seen))
-            print(f"{time.monotonic() - begun:.1f} s: all groups have all")
-            # Longer than anything is hidden.
-            wait_until(lambda: time.monotonic() - max(each.idle_since for each in consumers) > 4.0, "nothing comes")
+            wait_for_acks(clients.seen, 20)
+            clients.drain(services.running("gateway").stub)
         finally:
-            for consumer in consumers:
-                consumer.stop()
+            clients.stop()
         assert services.stop() == dict.fromkeys(NAMES, 0)
-    problems: list[str] = locking.problems()
+    problems: list[str] = []
     frames = read_frames(store, problems)
-    for topic, names in (TOPIC, produced), (PARENT, of_lite_topics):
-        found = Counter(frame.message_id for frame in frames if frame.topic == topic)
-        problems += [f"{name} of {topic} is there {found[name]} times" for name in names if found[name] != 1]
-    for group, what_it_saw in seen.items():
-        problems += problems_of(group, what_it_saw, of_lite_topics if group in LITE_GROUPS else produced, frames)
-        if group != PLAIN:
-            problems += order_problems(group, what_it_saw, frames)
-    problems += owner_problems(seen[OWNED])
-    assert len(taken_counts(seen[OWNED])) == 2, "the members have taken nothing from each other"
-    problems += [f"{what} was moved {count} times" for what, count in moved_from(store, frames).items() if count > 1]
-    print(
-        f"{kill_count} kills, {[(len(each.acked), dict(each.acked_by_way)) for each in producers]} messages, "
-        f"{ {group: len(each.delivered) for group, each in seen.items()} } deliveries, "
-        f"{dict(Counter(each.member for each in seen[OWNED].delivered))} of {OWNED} by member, "
-        f"{dict(taken_counts(seen[OWNED]))} takings, {dict(mixed.processed.by_door)} by door, "
-        f"{locking.processed.again_count} again in order"
-    )
+    problems += clients.problems(store, frames)
+    assert len(taken_counts(clients.seen[OWNED])) == 2, "the members have taken nothing from each other"
+    print(f"{kill_count} kills, {clients}")
     return "\n".join(problems[:20])
 
 
+def pops_of_two(
+    consumer: str, gateway: str, topic: str, group: str, *, is_lite: bool = False
+) -> tuple[ServicePops | GrpcPops, GrpcPops]:
+    """The calls of two members: one at the consumer service, where its address is given, and one at the gateway."""
+    names = [f"{group}-1", f"{group}-2"]
+    at_service = ServicePops(consumer, topic, names[0] if is_lite else "") if consumer else None
+    return at_service or GrpcPops(gateway, topic, names[0]), GrpcPops(gateway, topic, names[1])
+
+
 def lite_members(consumer: str, gateway: str, group: str, seen: Seen, seed: int) -> list[Consumer]:
-    """Two members of a group of lite topics, at the consumer service and at the gateway, that have said what they want."""
-    both = ServicePops(consumer, PARENT, f"{group}-1"), GrpcPops(gateway, PARENT, f"{group}-2")
+    """Two members of a group of lite topics that have said what they want."""
+    both = pops_of_two(consumer, gateway, PARENT, group, is_lite=True)
     if group == OWNED:
         take(both[0], group, 1, seen, MESSAGE_GROUPS)
         return [TakingConsumer(pops, group, number, seen, seed + number) for number, pops in enumerate(both, 1)]

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -21,11 +21,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.gateway.v1 import gateway_service_pb2_grpc as gateway_grpc
-from reput.message.v1.message_pb2 import FLUSH_MODE_SYNC, NewMessage
+from reput.message.v1.message_pb2 import FLUSH_MODE_SYNC, FlushMode, NewMessage
 from reput.schedule.v1 import schedule_service_pb2 as schedule_pb
 from tests.support.service import CHANNEL_OPTIONS
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
-from tests.torture.store_check import DELAY_SECONDS, DELAY_TOPIC, check_queues, read_frames
+from tests.torture.store_check import DELAY_SECONDS, DELAY_TOPIC, Frame, check_queues, read_frames
 from tests.torture.test_random_kills import Services
 
 TOPIC = "orders"
@@ -108,13 +108,23 @@ class Work:
     Args:
         address: of the gateway.
         wall_millis: the clock of the services.
+        topic: of the messages.
+        flush: when they are answered.
     """
 
-    def __init__(self, address: str, wall_millis: Callable[[], int] = _wall_millis) -> None:
+    def __init__(
+        self,
+        address: str,
+        wall_millis: Callable[[], int] = _wall_millis,
+        topic: str = TOPIC,
+        flush: FlushMode = FLUSH_MODE_SYNC,
+    ) -> None:
         self.sent: list[Sent] = []
         self.problems: list[str] = []
         self.last_error = ""
         self._wall_millis = wall_millis
+        self._topic = topic
+        self._flush = flush
         self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         self._stub = gateway_grpc.GatewayServiceStub(self._channel)
 
@@ -130,7 +140,7 @@ class Work:
     def send(self, kind: Kind, chance: random.Random, about: str = "", ahead_millis: int = 0) -> Sent:
         """One message that waits, in one of the forms that there are; nothing is sent twice."""
         sent = Sent(f"{kind.value}-{about}{len(self.sent)}-{chance.getrandbits(32):08x}", kind)
-        message = NewMessage(topic=TOPIC, body=f"{sent.name}|".encode(), unique_key=sent.name)
+        message = NewMessage(topic=self._topic, body=f"{sent.name}|".encode(), unique_key=sent.name)
         if kind is Kind.DELAYED:
             if chance.random() < 0.5:
                 message.delay_level = 1
@@ -151,7 +161,7 @@ class Work:
             message.properties["TRAN_MSG"] = "true"
             message.properties["PGROUP"] = "producers"
         self.sent.append(sent)
-        request = pb.AppendMessagesRequest(messages=[message], flush=FLUSH_MODE_SYNC)
+        request = pb.AppendMessagesRequest(messages=[message], flush=self._flush)
         try:
             (result,) = self._stub.AppendMessages(request, timeout=WAIT_SECONDS_MAX, wait_for_ready=True).results
         except grpc.RpcError as error:
@@ -181,10 +191,12 @@ class Work:
         options = {"timeout": WAIT_SECONDS_MAX, "wait_for_ready": True}
         try:
             if sent.kind is Kind.RECALLED:
-                self._stub.RecallMessage(pb.RecallMessageRequest(topic=TOPIC, recall_handle=sent.handle), **options)
+                self._stub.RecallMessage(
+                    pb.RecallMessageRequest(topic=self._topic, recall_handle=sent.handle), **options
+                )
             else:
                 resolution = 1 if sent.kind is Kind.COMMITTED else 2
-                request = pb.EndTransactionRequest(topic=TOPIC, transaction_id=sent.handle, resolution=resolution)
+                request = pb.EndTransactionRequest(topic=self._topic, transaction_id=sent.handle, resolution=resolution)
                 self._stub.EndTransaction(request, **options)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.NOT_FOUND:
@@ -202,8 +214,8 @@ class Work:
 class Sender:
     """Sends messages of every kind, one after the other, in a thread."""
 
-    def __init__(self, address: str, seed: int) -> None:
-        self.work = Work(address)
+    def __init__(self, address: str, seed: int, topic: str = TOPIC, flush: FlushMode = FLUSH_MODE_SYNC) -> None:
+        self.work = Work(address, topic=topic, flush=flush)
         self._random = random.Random(seed)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -274,10 +286,18 @@ def log_problems(store: Path, sent: list[Sent], early_millis_max: int = 0) -> li
     problems: list[str] = []
     frames = read_frames(store, problems)
     problems += check_queues(store, frames)
+    return problems + sent_problems(frames, sent, early_millis_max)
+
+
+def sent_problems(
+    frames: Iterable[Frame], sent: Iterable[Sent], early_millis_max: int = 0, topic: str = TOPIC
+) -> list[str]:
+    """What the records of a log say against the answers; arguments as `log_problems`, and the topic of the messages."""
+    problems: list[str] = []
     copies: defaultdict[str, list[int]] = defaultdict(list)
     waited: dict[str, int] = {}
     for frame in frames:
-        if frame.topic == TOPIC:
+        if frame.topic == topic:
             copies[frame.message_id].append(frame.store_time_millis)
         elif frame.topic == DELAY_TOPIC:
             waited[frame.message_id] = frame.store_time_millis
