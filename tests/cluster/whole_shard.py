@@ -59,6 +59,7 @@ class Group:
     def __init__(self, gateway: str, topic: str, hidden_seconds: int = HIDDEN_SECONDS) -> None:
         self.given: list[tuple[str, float]] = []
         self.acked: dict[str, float] = {}
+        self.maybe_acked: set[str] = set()  # an earlier try may have been carried out
         self._gateway = gateway
         self._topic = topic
         self._hidden = Duration(seconds=hidden_seconds)
@@ -82,8 +83,8 @@ class Group:
     def wait_for(self, names: Collection[str]) -> None:
         """Return once all of these are acknowledged."""
         wait_until(
-            lambda: self.acked.keys() >= set(names),
-            lambda: f"not consumed: {sorted(set(names) - self.acked.keys())[:5]}",
+            lambda: self.acked.keys() | self.maybe_acked >= set(names),
+            lambda: f"not consumed: {sorted(set(names) - self.acked.keys() - self.maybe_acked)[:5]}",
             seconds=2 * WAIT_SECONDS_MAX,
         )
 
@@ -104,17 +105,22 @@ class Group:
                 name = one.name.partition("|")[0]
                 with self._lock:
                     self.given.append((name, asked_at))
-                if self._acks(pops, one.handle):
+                if self._acks(pops, name, one.handle):
                     with self._lock:
                         self.acked.setdefault(name, time.monotonic())
         pops.close()
 
-    def _acks(self, pops: GrpcPops, handle: str) -> bool:
+    def _acks(self, pops: GrpcPops, name: str, handle: str) -> bool:
         while not self._stopping.is_set():
             try:
-                return pops.ack(GROUP, handle)
+                is_acked = pops.ack(GROUP, handle)
             except StoreError:
                 self._stopping.wait(PAUSE_SECONDS)
+                continue
+            if not is_acked:
+                with self._lock:
+                    self.maybe_acked.add(name)
+            return is_acked
         return False
 
 
