@@ -20,7 +20,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 HELM ?= $(firstword $(wildcard .tools/control-plane/bin/helm) helm)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run free-ports kernels test torture fuzz check coverage proto docs bench profile simulate histories freeze image chart wheels ci clean lock
+.PHONY: help setup run free-ports kernels test torture fuzz check coverage proto docs bench profile simulate histories soak freeze image chart wheels ci clean lock
 
 # Test files run side by side; each file stays in one process, and one is worth about half a core.
 JOBS ?= 5
@@ -111,6 +111,10 @@ profile: kernels ## Flame graphs of the hot paths, into docs/profiles: [PATHS=ap
 
 histories: .venv/.setup-dev ## The real code in a simulated world, history by history: [WORLD=consumers|waiting] [MINUTES=60] SEED=n replays one
 	$(BIN)/python -m tests.simulation $(or $(WORLD),replicas) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+
+soak: .venv/.setup-dev ## Three replicas with everything on, killed and upgraded under load: [MINUTES=120] [SEED=n] [BEFORE=0.2.0|today] [REPORT=soak.md]
+	$(BIN)/python -m tests.soak $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(if $(BEFORE),--before $(BEFORE)) \
+		$(if $(REPORT),--report $(REPORT))
 
 simulate: .venv/.setup-dev ## Model 1 to 1,000 shards over the gateway's own code, for docs/scale.md: [MEASURE=1] this machine's latencies
 	$(BIN)/python -m benchmarks.simulate $(if $(MEASURE),--measure)

@@ -111,13 +111,15 @@ class Group:
         pops.close()
 
     def _acks(self, pops: GrpcPops, name: str, handle: str) -> bool:
+        was_unanswered = False
         while not self._stopping.is_set():
             try:
                 is_acked = pops.ack(GROUP, handle)
             except StoreError:
+                was_unanswered = True
                 self._stopping.wait(PAUSE_SECONDS)
                 continue
-            if not is_acked:
+            if was_unanswered and not is_acked:
                 with self._lock:
                     self.maybe_acked.add(name)
             return is_acked

@@ -90,6 +90,7 @@ SECONDS = {
     "tests/pipeline/test_spark_session.py": 80,
     "tests/rocketmq/test_fsyncgate.py": 75,
     "tests/e2e/test_replica_reads.py": 75,
+    "tests/soak/test_soak.py": 80,
     "tests/cluster/test_checker.py": 70,
     "tests/cluster/test_disks.py": 70,
     "tests/rocketmq/test_topics.py": 65,
