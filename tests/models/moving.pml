@@ -15,6 +15,7 @@
      until the fence keeps it out, or never. So is an append whose outcome is not known: it ends the life.
    - A change is applied to memory and submitted, under the lock. Requests are one submission each: several in one are some that land
      directly behind each other.
+   - A pop that passes messages and hands one out, or several, is one change. Here each is one, and a kill may lie between them.
    - The end of a lease: from `_begin` to `_move` an acknowledgement comes too late, as one that comes behind it. Renewals and changes of
      the invisible time only say when a lease ends, and here that may be at any time. So may timers be due, and producers be asked.
    - A message arrives where it is followed. A follower that is late is one that takes its next step later.
@@ -101,7 +102,7 @@
 
 mtype = {
     DOWN, READY, SERVING,
-    SENT, HANDED, ENDED, RETURNED, RETRIED, DEAD, PUT_ASIDE,    /* a group's; the last: a dead letter that its program made */
+    SENT, HANDED, PASSED, ENDED, RETURNED, RETRIED, DEAD, PUT_ASIDE,    /* a group's; the last: its program gave it up */
     TIMED, DELIVERED, RECALLED, ROLLED,                 /* of timers */
     HALF, COMMITTED, ROLLED_BACK, RENEWED, GIVEN_UP,    /* of transactions */
     MOVED, DONE,                                        /* only where a move is broken into two: the change without the copy */
@@ -111,8 +112,7 @@ mtype = {
 /* Whatever is appended as one request. */
 typedef Request {
     mtype kind;         /* 0: there is none */
-    byte on;            /* a position; of a full state which one */
-    SET passed          /* positions that a pop has passed, because their message group is in flight */
+    byte on             /* a position; of a full state which one */
 }
 
 /* queue_state.py, schedule_state.py: what changes add up to. Positions of the topic begin at 0, those of the retry topic at MESSAGES. */
@@ -245,15 +245,21 @@ inline assert_same(one, other) {
 #endif
 
 /* QueueState.apply, and that of timers. */
-inline apply(s, one_kind, p, some) {
+inline apply(s, one_kind, p) {
     if
     :: one_kind == HANDED ->
-        s.had[p]++; s.leased = s.leased | ONLY(p); s.waiting = (s.waiting | some) & ~ONLY(p);
+        s.had[p]++; s.leased = s.leased | ONLY(p); s.waiting = s.waiting & ~ONLY(p);
         if
         :: p < MESSAGES && p >= s.next -> s.next = p + 1
         :: p >= MESSAGES && p >= s.retry_next -> s.retry_next = p + 1
         :: else
         fi
+    :: one_kind == PASSED ->
+        s.next = p + 1;
+#ifndef BROKEN_PASSES_SILENTLY
+        s.waiting = s.waiting | ONLY(p);
+#endif
+        skip
     :: one_kind == ENDED || one_kind == PUT_ASIDE -> s.leased = s.leased & ~ONLY(p); s.waiting = s.waiting & ~ONLY(p)
     :: one_kind == RETURNED -> s.leased = s.leased & ~ONLY(p); s.waiting = s.waiting | ONLY(p)
     :: IS_MOVE(one_kind) ->
@@ -272,11 +278,12 @@ inline apply(s, one_kind, p, some) {
 #define IS_OP(kind) (kind == COMMITTED || kind == ROLLED_BACK || kind == RENEWED || kind == GIVEN_UP)
 #define IS_NO_CHANGE(kind) (kind == SENT || kind == TIMED || kind == HALF || IS_OP(kind))
 /* A power cut may take it, although it was answered: it was not flushed. */
-#define MAY_LOSE(kind) (kind == HANDED || kind == DELIVERED || kind == ROLLED || kind == SENT || kind == TIMED || kind == HALF)
+#define MAY_LOSE(kind) (kind == HANDED || kind == PASSED || kind == DELIVERED || kind == ROLLED || kind == SENT || \
+    kind == TIMED || kind == HALF)
 
 /* What follows from a record. */
-inline note(one_kind, p, some, place) {
-    apply(truth, one_kind, p, some);
+inline note(one_kind, p, place) {
+    apply(truth, one_kind, p);
     if
     :: one_kind == SENT -> sent++
     :: one_kind == ENDED -> finished = finished | ONLY(root[p])
@@ -300,7 +307,7 @@ inline note(one_kind, p, some, place) {
 }
 
 /* Each move is in the log once, and is none of what is done. */
-inline land(one_kind, p, some) {
+inline land(one_kind, p) {
     assert(end < LENGTH);
     if
     :: one_kind == RETRIED || one_kind == DEAD || one_kind == PUT_ASIDE -> assert(!HAS(copied, p)); assert(!HAS(acked, root[p]))
@@ -309,8 +316,8 @@ inline land(one_kind, p, some) {
     :: IS_OP(one_kind) -> assert(!HAS(ops, p)); assert(!HAS(over, half_of[p]))
     :: else
     fi;
-    log[end].kind = one_kind; log[end].on = p; log[end].passed = some;
-    note(one_kind, p, some, end);
+    log[end].kind = one_kind; log[end].on = p;
+    note(one_kind, p, end);
     end++;
     if
     :: CUTS == 0 || !MAY_LOSE(one_kind) -> flushed = end
@@ -366,23 +373,23 @@ inline answer(one_kind, p) {
 #define MAY_WRITE_FULL (has_state || halves > 0)
 #endif
 
-inline put(one_kind, p, some) {
-    queue[queued].kind = one_kind; queue[queued].on = p; queue[queued].passed = some; queued++
+inline put(one_kind, p) {
+    queue[queued].kind = one_kind; queue[queued].on = p; queued++
 }
 
 /* Life.change: memory first, then the writer. */
-inline submit(one_kind, p, some) {
-    apply(mem, one_kind, p, some);
-    put(one_kind, p, some);
+inline submit(one_kind, p) {
+    apply(mem, one_kind, p);
+    put(one_kind, p);
     has_state = true
 }
 
 inline submit_move(one_kind, p) {
-    submit(one_kind, p, 0);
+    submit(one_kind, p);
 #ifdef BROKEN_APART
     if
-    :: one_kind == DELIVERED -> submit(DONE, p, 0)
-    :: else -> submit(MOVED, p, 0)
+    :: one_kind == DELIVERED -> submit(DONE, p)
+    :: else -> submit(MOVED, p)
     fi
 #endif
 }
@@ -390,14 +397,14 @@ inline submit_move(one_kind, p) {
 inline shift() {
     queued--;
     for (j : 0 .. PENDING - 2) {
-        queue[j].kind = queue[j + 1].kind; queue[j].on = queue[j + 1].on; queue[j].passed = queue[j + 1].passed
+        queue[j].kind = queue[j + 1].kind; queue[j].on = queue[j + 1].on
     }
-    queue[PENDING - 1].kind = 0; queue[PENDING - 1].on = 0; queue[PENDING - 1].passed = 0
+    queue[PENDING - 1].kind = 0; queue[PENDING - 1].on = 0
 }
 
 inline forget_life() {
     role = DOWN; epoch = 0; clear_state(mem); mem.retry_next = 0;
-    for (j : 0 .. PENDING - 1) { queue[j].kind = 0; queue[j].on = 0; queue[j].passed = 0 }
+    for (j : 0 .. PENDING - 1) { queue[j].kind = 0; queue[j].on = 0}
     queued = 0; has_state = false; state_offset = 0; report_needed = 0; report_end = NONE;
     index = 0; timers_known = 0; waits = 0; claims = 0; verdict_count = 0;
     verdicts[0].kind = 0; verdicts[0].on = 0; verdicts[1].kind = 0; verdicts[1].on = 0;
@@ -430,7 +437,7 @@ inline read_state() {
     :: else -> copy_state(mem, whole[which]); state_offset = whole_place[which]; has_state = true
     fi;
     for (k : from .. end - 1) {
-        apply(mem, log[k].kind, log[k].on, log[k].passed);
+        apply(mem, log[k].kind, log[k].on);
         if
         :: IS_NO_CHANGE(log[k].kind)
         :: else ->
@@ -526,7 +533,7 @@ endless:
 
     /* The writer's next request lands and is answered. */
     :: d_step { role == SERVING && queued > 0 ->
-        land(queue[0].kind, queue[0].on, queue[0].passed);
+        land(queue[0].kind, queue[0].on);
         answer(queue[0].kind, queue[0].on);
         if
         :: queue[0].kind == FULL_BEGUN ->
@@ -557,7 +564,7 @@ endless:
         k = 0; j = 0 }
     /* The writer of verdicts (EndWriter) is another one: memory is changed when it is answered. */
     :: d_step { role == SERVING && verdict_count > 0 ->
-        land(verdicts[0].kind, verdicts[0].on, 0);
+        land(verdicts[0].kind, verdicts[0].on);
         waits = waits & ~ONLY(verdicts[0].on); claims = claims & ~ONLY(verdicts[0].on);
         verdicts[0].kind = verdicts[1].kind; verdicts[0].on = verdicts[1].on; verdicts[1].kind = 0; verdicts[1].on = 0;
         verdict_count--;
@@ -571,7 +578,7 @@ endless:
         kills--;
         if
         :: queued > 0 && stray.kind == 0 ->
-            stray.kind = queue[0].kind; stray.on = queue[0].on; stray.passed = queue[0].passed; stray_epoch = epoch
+            stray.kind = queue[0].kind; stray.on = queue[0].on; stray_epoch = epoch
         :: else
         fi;
         if
@@ -591,11 +598,11 @@ endless:
 #ifdef BROKEN_FULL_FIRST
         for (k : 0 .. PENDING - 2) {
             j = PENDING - 1 - k;
-            queue[j].kind = queue[j - 1].kind; queue[j].on = queue[j - 1].on; queue[j].passed = queue[j - 1].passed
+            queue[j].kind = queue[j - 1].kind; queue[j].on = queue[j - 1].on
         }
-        queue[0].kind = FULL_BEGUN; queue[0].on = fulls; queue[0].passed = 0; queued++;
+        queue[0].kind = FULL_BEGUN; queue[0].on = fulls; queued++;
 #else
-        put(FULL_BEGUN, fulls, 0);
+        put(FULL_BEGUN, fulls);
 #endif
         fulls++;
         SEEN }
@@ -642,19 +649,12 @@ endless:
 #else
 #define IS_HELD(p) ((mem.leased & MATES(p) & ~ONLY(p)) != 0 || (mem.waiting & MATES(p) & BELOW(p)) != 0)
 #endif
+#define IS_NEXT(p) (p < MESSAGES -> p == mem.next : p == mem.retry_next)
 #define IS_FRESH(p) (p < MESSAGES -> p >= mem.next : p >= mem.retry_next)
-#define MUST_PASS(p) (BELOW(p) & ~BELOW(mem.next))
 #if ORDERED
-/* What lies before it was handed out or is held, and is noted as waiting. */
-#define PASSES(p, q) (!HAS(MUST_PASS(p), q) || IS_HELD(q))
-#define MAY_HAND(p) (!IS_HELD(p) && (HAS(mem.waiting, p) || (IS_FRESH(p) && PASSES(p, 0) && PASSES(p, 1) && PASSES(p, 2))))
+#define MAY_HAND(p) (!IS_HELD(p) && (HAS(mem.waiting, p) || IS_NEXT(p)))
 #else
-#define MAY_HAND(p) (p < MESSAGES -> p == mem.next : p == mem.retry_next)
-#endif
-#ifdef BROKEN_PASSES_SILENTLY
-#define PASSED(p) 0
-#else
-#define PASSED(p) (ORDERED && IS_FRESH(p) -> MUST_PASS(p) : 0)
+#define MAY_HAND(p) IS_NEXT(p)
 #endif
 #define HAD_ALL(p) (before[p] + mem.had[p] >= ATTEMPTS)
 #define IS_CONSUMED(p) (!IS_FRESH(p) && !HAS(mem.leased, p) && !HAS(mem.waiting, p) && !HAS(mem.moved, p))
@@ -664,13 +664,17 @@ endless:
     do
     /* A pop gets it. */
     :: d_step { SEE(HAND, p, 0, mem.had[p] + 1) && IS_QUIET && MAY_CHANGE && IS_THERE(p) && MAY_HAND(p) ->
-        least = PASSED(p);
-        submit(HANDED, p, least);
-        least = 0;
+        submit(HANDED, p);
         SEEN }
+#if ORDERED
+    /* A pop passes it, because its message group is in flight: it waits. */
+    :: d_step { SEE(PASS, p, 0, 0) && IS_QUIET && MAY_CHANGE && IS_THERE(p) && IS_NEXT(p) && IS_HELD(p) ->
+        submit(PASSED, p);
+        SEEN }
+#endif
     /* It is acknowledged by the delivery that has it. */
     :: d_step { SEE(ACK, p, 0, 0) && IS_QUIET && MAY_CHANGE && HAS(mem.leased, p) && handle[p] == mem.had[p] ->
-        submit(ENDED, p, 0);
+        submit(ENDED, p);
 #ifdef BROKEN_ANSWERS_EARLY
         acked = acked | ONLY(root[p]);
 #endif
@@ -686,14 +690,14 @@ endless:
     /* Its program gives it up. */
     :: d_step { SEE(GIVE_UP, p, 0, 0) && IS_QUIET && MAY_CHANGE && HAS(mem.leased, p) && handle[p] == mem.had[p] && give_ups > 0 ->
         give_ups--;
-        submit(PUT_ASIDE, p, 0);
+        submit(PUT_ASIDE, p);
         SEEN }
     /* Its lease ends: it waits in its place, or moves to the retry topic, or to the dead letters. */
     :: d_step { SEE(EXPIRE, p, (HAD_ALL(p) -> 1 : 0), 0) && IS_QUIET && MAY_CHANGE && HAS(mem.leased, p) ->
         if
         :: HAD_ALL(p) -> submit_move(DEAD, p)
 #if ORDERED
-        :: else -> submit(RETURNED, p, 0)
+        :: else -> submit(RETURNED, p)
 #else
         :: else -> submit_move(RETRIED, p)
 #endif
@@ -733,14 +737,14 @@ endless:
     /* It is recalled. */
     :: d_step { SEE(RECALL, p, 0, 0) && IS_QUIET && MAY_CHANGE && MAY_RECALL(p) ->
         index = index & ~ONLY(p);
-        submit(RECALLED, p, 0);
+        submit(RECALLED, p);
         SEEN }
 #if ROLLS > 0
     /* It is stored again, because retention comes near. */
     :: d_step { MAY_CHANGE && HAS(index, p) && rolls > 0 ->
         assert(timer_place[p] >= first);
         rolls--; index = index & ~ONLY(p);
-        submit(ROLLED, p, 0);
+        submit(ROLLED, p);
         k = 0; j = 0 }
 #endif
     od
@@ -777,16 +781,16 @@ endless:
 inline cut_power(new_end) {
     cuts--;
     from = new_end;
-    for (k : from .. LENGTH - 1) { log[k].kind = 0; log[k].on = 0; log[k].passed = 0 }
+    for (k : from .. LENGTH - 1) { log[k].kind = 0; log[k].on = 0}
     forget_life();
-    stray.kind = 0; stray.on = 0; stray.passed = 0; stray_epoch = 0;
+    stray.kind = 0; stray.on = 0; stray_epoch = 0;
     stray_verdict.kind = 0; stray_verdict.on = 0; stray_verdict_epoch = 0;
     sent = 0; retried = 0; timers_sent = 0; timed = 0; halves_sent = 0; halves = 0;
     ops = 0; copied = 0; finished = 0; delivered = 0; taken_back = 0; over = 0;
     clear_state(truth);
     end = 0;
     for (k : 0 .. from - 1) {
-        note(log[k].kind, log[k].on, log[k].passed, k);
+        note(log[k].kind, log[k].on, k);
         end++
     }
     flushed = end;
@@ -818,13 +822,13 @@ proctype world() {
 endless:
     do
 #if MESSAGES > 0
-    :: d_step { SEE(SEND, sent, 0, 0) && IS_QUIET && sent < MESSAGES -> land(SENT, sent, 0); SEEN }
+    :: d_step { SEE(SEND, sent, 0, 0) && IS_QUIET && sent < MESSAGES -> land(SENT, sent); SEEN }
 #endif
 #if TIMERS > 0
-    :: d_step { SEE(TIME, timers_sent, 0, 0) && IS_QUIET && timers_sent < TIMERS -> land(TIMED, timers_sent, 0); SEEN }
+    :: d_step { SEE(TIME, timers_sent, 0, 0) && IS_QUIET && timers_sent < TIMERS -> land(TIMED, timers_sent); SEEN }
 #endif
 #if HALVES > 0
-    :: d_step { halves_sent < HALVES -> land(HALF, halves_sent, 0) }
+    :: d_step { halves_sent < HALVES -> land(HALF, halves_sent) }
 #endif
     /* What an earlier life has under way arrives. */
 #ifdef BROKEN_NO_FENCE
@@ -832,18 +836,18 @@ endless:
 #else
     :: d_step { stray.kind != 0 && stray_epoch >= fence ->
 #endif
-        land(stray.kind, stray.on, stray.passed);
-        stray.kind = 0; stray.on = 0; stray.passed = 0; stray_epoch = 0; k = 0; j = 0 }
+        land(stray.kind, stray.on);
+        stray.kind = 0; stray.on = 0; stray_epoch = 0; k = 0; j = 0 }
 #ifdef BROKEN_NO_FENCE
     :: d_step { stray_verdict.kind != 0 ->
 #else
     :: d_step { stray_verdict.kind != 0 && stray_verdict_epoch >= fence ->
 #endif
-        land(stray_verdict.kind, stray_verdict.on, 0);
+        land(stray_verdict.kind, stray_verdict.on);
         stray_verdict.kind = 0; stray_verdict.on = 0; stray_verdict_epoch = 0; k = 0; j = 0 }
 #ifndef BROKEN_NO_FENCE
     /* Or it is refused: FollowerFencedError. */
-    :: d_step { stray.kind != 0 && stray_epoch < fence -> stray.kind = 0; stray.on = 0; stray.passed = 0; stray_epoch = 0 }
+    :: d_step { stray.kind != 0 && stray_epoch < fence -> stray.kind = 0; stray.on = 0; stray_epoch = 0 }
     :: d_step { stray_verdict.kind != 0 && stray_verdict_epoch < fence ->
         stray_verdict.kind = 0; stray_verdict.on = 0; stray_verdict_epoch = 0 }
 #endif

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from commitlog_svc.append.refusals import FollowerFence
-from consumer_svc.delivering import acks
+from consumer_svc.delivering import acks, pop
+from consumer_svc.state.queue_state import HandedOut, Lease, QueueRef
 from services.following.state_topic.state_writer import StateWriter
 from tests.models import traced_timers
 from tests.models.spin import IS_THERE, MISSING, search
-from tests.models.test_moving import MODEL, ONE, TIMED
-from tests.models.traced_moves import BOUNDS, steps_of
+from tests.models.test_moving import MODEL, ONE, ORDERED, TIMED
+from tests.models.traced_moves import BOUNDS, ORDERED_BOUNDS, steps_of
 from tests.models.traced_world import Seen
 from tests.models.traces import TraceChecker
 from tests.simulation.slow_log import SlowLog
@@ -33,15 +34,24 @@ def checker(tmp_path_factory: pytest.TempPathFactory) -> TraceChecker:
     return TraceChecker(MODEL, tmp_path_factory.mktemp("traces"), BOUNDS)
 
 
-def test_every_trace_of_the_real_consumer_service_is_a_behaviour_of_the_model(checker: TraceChecker) -> None:
+@pytest.fixture(scope="module")
+def ordered_checker(tmp_path_factory: pytest.TempPathFactory) -> TraceChecker:
+    return TraceChecker(MODEL, tmp_path_factory.mktemp("ordered"), ORDERED_BOUNDS)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_every_trace_of_the_real_consumer_service_is_a_behaviour_of_the_model(
+    checker: TraceChecker, ordered_checker: TraceChecker, ordered: bool
+) -> None:
     first = pick_seed("traces of moves") if level() == "full" else KNOWN_SEED
     kinds: set[str] = set()
     for seed in range(first, first + amount(sample=3, change=10, full=500)):
-        steps = steps_of(seed)
-        explained = checker.explained(steps)
+        steps = steps_of(seed, ordered=ordered)
+        explained = (ordered_checker if ordered else checker).explained(steps)
         assert explained == len(steps), f"TORTURE_SEED={seed}: no behaviour has {steps[explained - 10 : explained + 1]}"
         kinds |= {step.what for step in steps}
-    assert kinds >= {"BEGIN", "SEND", "HAND", "ACK", "EXPIRE", "GOT", "TOLD"}, "there is something to explain"
+    wanted = {"BEGIN", "SEND", "HAND", "ACK", "EXPIRE", "FULL", "GOT", "TOLD"} | ({"PASS"} if ordered else set())
+    assert kinds >= wanted, "there is something to explain"
 
 
 @pytest.fixture(scope="module")
@@ -113,25 +123,47 @@ def let_all_lives_append(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FollowerFence, "enter", NoFence.enter)
 
 
+def hold_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = pop.Taking.__init__
+
+    def begin(self: pop.Taking, *args: Any) -> None:
+        right(self, *args)
+        self._held = set()
+
+    monkeypatch.setattr(pop.Taking, "__init__", begin)
+
+
+def pass_without_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    def handed_out(ref: QueueRef, next_offset: int, leases: Sequence[Lease], _passed: object = ()) -> HandedOut:
+        return HandedOut(ref, next_offset, leases)
+
+    monkeypatch.setattr(pop, "HandedOut", handed_out)
+
+
 @pytest.mark.parametrize(
     ("break_rule", "macro"),
     [
         (let_all_lives_append, "BROKEN_NO_FENCE"),
         (answer_before_the_log_has_it, "BROKEN_ANSWERS_EARLY"),
         (append_a_copy_without_its_change, "BROKEN_APART"),
+        (hold_nothing_back, "BROKEN_OVERTAKES"),
+        (pass_without_a_note, "BROKEN_PASSES_SILENTLY"),
     ],
 )
 def test_a_rule_of_moves_that_is_broken_in_code_and_model_is_found_in_both(
     checker: TraceChecker,
+    ordered_checker: TraceChecker,
     tmp_path: Path,
     break_rule: Callable[[pytest.MonkeyPatch], None],
     macro: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert search(MODEL, tmp_path, {**ONE, macro: 1, "ONLY_PROMISES": 1}).failure, "the search finds it in the model"
+    ordered = break_rule in (hold_nothing_back, pass_without_a_note)
+    bounds = {**(ORDERED if ordered else ONE), macro: 1, "ONLY_PROMISES": 1}
+    assert search(MODEL, tmp_path, bounds).failure, "the search finds it in the model"
     break_rule(monkeypatch)
     for seed in range(BROKEN_SEED_COUNT):
-        steps = steps_of(seed)
-        if checker.explained(steps) < len(steps):
+        steps = steps_of(seed, ordered=ordered)
+        if (ordered_checker if ordered else checker).explained(steps) < len(steps):
             return
     raise AssertionError(f"{BROKEN_SEED_COUNT} traces of the broken code are behaviours of the model")

@@ -47,8 +47,6 @@ def test_each_message_moves_once_and_none_is_skipped(tmp_path: Path, bounds: dic
         ("BROKEN_EQUAL_EPOCHS", ONE),
         ("BROKEN_READS_FIRST", ONE),
         ("BROKEN_FORGETS_MOVED", ONE),
-        ("BROKEN_OVERTAKES", {**ORDERED, "MESSAGES": 2}),
-        ("BROKEN_PASSES_SILENTLY", ORDERED),
         ("BROKEN_FULL_FIRST", {**ONE, "FULLS": 1}),
         ("BROKEN_TRUSTS_UNFINISHED", {**ONE, "FULLS": 1}),
         ("BROKEN_STATE_EARLY", {**ONE, "FULLS": 1, "REPORTS": 1}),

@@ -1,8 +1,8 @@
 """The simulated consumer service of tests/simulation with its steps written down, for the model of moving.pml.
 
 The service is the real one: its state, writer, expirer, pops and acknowledgements; so is the fence (`FollowerFence`). It has
-one unordered group and a topic with one queue. A step is what, who, whom, number, as `SEE` of the model names them: each record
-that the log takes, in the order of the log, and what clients are told.
+one group, unordered or ordered, and a topic with one queue. A step is what, who, whom, number, as `SEE` of the model names
+them: each record that the log takes, in the order of the log, and what clients are told.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from contextlib import suppress
 from commitlog_svc.append.refusals import FollowerFence
 from consumer_svc.state.codec import change_from_proto
 from consumer_svc.state.group_states import Change
-from consumer_svc.state.queue_state import Ended, HandedOut, QueueRef, Returned
+from consumer_svc.state.queue_state import Ended, HandedOut, Lease, QueueRef, Returned
 from consumer_svc.state_topic import FOLLOWER, STATE_TOPIC
 from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.consumer.v1 import consumer_service_pb2 as pb
@@ -42,6 +42,7 @@ BOUNDS = {
     "WIDE": POSITION_COUNT + 1,
     "SET": "int",
 }
+ORDERED_BOUNDS = {**BOUNDS, "ORDERED": 1, "RETRIES": 0, "WIDE": MESSAGE_COUNT + 1}
 
 
 class TracedLog(ConsumersLog):
@@ -94,9 +95,10 @@ class TracedLog(ConsumersLog):
     def _see(self, change: Change, copies: dict[str, bool]) -> None:
         match change:
             case HandedOut():
-                for lease in sorted(change.leases, key=lambda lease: lease.queue_offset):
-                    place = position_of(change.queue, lease.queue_offset)
-                    self.steps.append(Seen("HAND", place, 0, lease.delivery_number))
+                for one in sorted([*change.leases, *change.passed], key=lambda one: one.queue_offset):
+                    place = position_of(change.queue, one.queue_offset)
+                    is_handed = isinstance(one, Lease)
+                    self.steps.append(Seen("HAND", place, 0, one.delivery_number) if is_handed else Seen("PASS", place))
             case Ended():
                 for queue_offset in change.queue_offsets:
                     source = f"{change.queue.queue_id} {queue_offset} {change.queue.topic}"
@@ -109,7 +111,8 @@ class TracedLog(ConsumersLog):
                     else:
                         self.steps.append(Seen("ACK", place))
             case Returned():
-                raise AssertionError("nothing is given back in this world")
+                for waiting in change.waiting:
+                    self.steps.append(Seen("EXPIRE", position_of(change.queue, waiting.queue_offset)))
 
 
 def position_of(ref: QueueRef, queue_offset: int) -> int:
@@ -123,11 +126,13 @@ class TracedMoves(Consumers):
     Args:
         world: in which they are.
         fence: of the log.
+        ordered: the group; each pop asks for one message then.
     """
 
-    def __init__(self, world: World, fence: FollowerFence) -> None:
+    def __init__(self, world: World, fence: FollowerFence, *, ordered: bool) -> None:
         super().__init__(world)
-        self.groups = [Group("plain", ordered=False)]
+        self.groups = [Group("fifo" if ordered else "plain", ordered=ordered)]
+        self.pop_counts = (1, 1) if ordered else self.pop_counts
         self.log = self.traced = TracedLog(world, fence)
 
     def _trouble(self) -> None:
@@ -150,7 +155,7 @@ class TracedMoves(Consumers):
         while len(self.sent) < MESSAGE_COUNT:
             self.world.pause(self.dice.choice((0.02, 0.6)) * self.dice.random())
             body = f"m{len(self.sent)}"
-            self.sent[body] = self.log.send(TOPIC, body.encode())
+            self.sent[body] = self.log.send(TOPIC, body.encode(), message_group=f"k{len(self.sent) // 2}")
 
     def _judge(self, group: Group, one: pb.Delivery, began_at: float, batch: set[str]) -> None:
         self.traced.steps.append(Seen("GOT", _position(one), 0, one.delivery_attempt))
@@ -165,10 +170,10 @@ def _position(one: pb.Delivery) -> int:
     return position_of(QueueRef("", one.message.topic, one.message.queue_id), one.message.queue_offset)
 
 
-def steps_of(seed: int, fence: FollowerFence | None = None) -> list[Seen]:
+def steps_of(seed: int, *, ordered: bool = False) -> list[Seen]:
     """The steps of a history; with broken rules, up to the first false thing that the simulation sees."""
     with World(seed) as world:
-        moves = TracedMoves(world, fence or FollowerFence())
+        moves = TracedMoves(world, FollowerFence(), ordered=ordered)
         with suppress(AssertionError, BrokenPromiseError, StoreError):
             moves.start()
             world.run_until(SECONDS)

@@ -58,7 +58,12 @@ class Consumers:
 
     Args:
         world: in which they are.
+
+    Attributes:
+        pop_counts: how many messages a pop asks for, one of these.
     """
+
+    pop_counts = (1, 4)
 
     def __init__(self, world: World) -> None:
         self.world, self.dice = world, world.dice
@@ -169,7 +174,7 @@ class Consumers:
             ask = pop_of(
                 group.name,
                 TOPIC,
-                max_messages=self.dice.choice((1, 4)),
+                max_messages=self.dice.choice(self.pop_counts),
                 invisible_millis=self.dice.choice(INVISIBLE_MILLIS),
                 client_id=client_id,
             )
