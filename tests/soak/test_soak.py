@@ -1,6 +1,6 @@
 """A soak with everything on, for a change half a minute of load with an upgrade from today's code to itself; see soak.py.
 
-A release soaks SOAK_MINUTES (120), beginning with each release that is kept. By hand: `make soak`.
+A release soaks SOAK_MINUTES (120), with today's code twice, and beginning with each release that is kept. By hand: `make soak`.
 """
 
 import os
@@ -16,6 +16,11 @@ from tests.torture.seeds import pick_seed
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(ETCD is None, reason=MISSING), pytest.mark.timeout(900)]
 
 SECONDS = 24.0
+# Of a log whose first part 0.2.0 wrote, light queues count as unknown until that part has expired.
+NO_LITE_TOPICS = pytest.mark.xfail(
+    reason="groups of lite topics are refused behind an upgrade from 0.2.0: light queues are known from the upgrade on",
+    strict=True,
+)
 
 
 def soak(directory: Path, seconds: float, before: str = "") -> None:
@@ -31,6 +36,6 @@ def test_a_short_soak_with_everything_on_keeps_all_promises(tmp_path: Path) -> N
 
 @pytest.mark.release
 @pytest.mark.timeout(24 * 3600)
-@pytest.mark.parametrize("before", COMMITS)
+@pytest.mark.parametrize("before", ["", *(pytest.param(each, marks=NO_LITE_TOPICS) for each in COMMITS)])
 def test_hours_with_everything_on_and_an_upgrade_keep_all_promises(before: str, tmp_path: Path) -> None:
     soak(tmp_path, 60 * float(os.environ.get("SOAK_MINUTES") or 120), before)
