@@ -3,6 +3,8 @@
 A text without a translation is shown in English; a test fails for such a text. An error of the gateway is explained by its
 reason, and its own text stays beside the explanation, so that it can be searched for. A problem of a service is explained by
 its state in the same way. Other texts that come in English are translated by their patterns.
+
+An English text has both forms of what is counted: `{count} {count:key|keys}` is `1 key` and `2 keys`.
 """
 
 import re
@@ -17,6 +19,7 @@ LANGUAGES = {ENGLISH: "English", "zh": "中文"}
 HTML_LANGUAGES = {ENGLISH: "en", "zh": "zh-CN"}
 _CATALOGS: Mapping[str, Mapping[str, str]] = {ENGLISH: {}, "zh": CHINESE}
 _ERRORS: Mapping[str, Mapping[str, str]] = {ENGLISH: {}, "zh": ERRORS}
+_ONE_OR_MORE = re.compile(r"\{(\w+):([^{}|]*)\|([^{}|]*)\}")
 _ACCEPTED = re.compile(r"([A-Za-z]{1,8})(?:-[A-Za-z0-9-]{1,32})?\s*(?:;\s*q=([0-9.]{1,5}))?")
 
 
@@ -35,6 +38,7 @@ class Words:
     def __call__(self, text: str, **values: object) -> str:
         """A text, with `{name}` replaced by values; one with HTML among them (`Markup`) is HTML."""
         translated = self._catalog.get(text, text)
+        translated = _ONE_OR_MORE.sub(lambda form: form[2] if str(values[form[1]]) == "1" else form[3], translated)
         if any(isinstance(value, Markup) for value in values.values()):
             return escape(translated).format(**values)
         return translated.format(**values) if values else translated

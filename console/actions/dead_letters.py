@@ -92,7 +92,7 @@ class ResendDeadLetters:
         command.CopyFrom(request)
         command.dry_run, command.page_token = False, question.text("sent")
         text = words(
-            "{count} dead letters would be stored in their topics again, and their consumers get them again.",
+            "{count} {count:dead letter|dead letters} would be stored again, each in its topic, and consumers get it again.",
             count=count_text(going),
         )
         warning = words("These are the first; further ones follow in steps.") if planned.next_page_token else ""
@@ -108,7 +108,7 @@ class ResendDeadLetters:
         sent = calls.ask(calls.gateway.ResendDeadLetters, request)
         group = request.consumer_group
         count = sum(bool(each.new_offset_msg_id) for each in sent.resent)
-        text = words("{count} dead letters were sent again.", count=count_text(count))
+        text = words("{count} {count:dead letter was|dead letters were} sent again.", count=count_text(count))
         onward = (f"{group_href(group)}/dead-letters", words("Back to the dead letters"))
         facts = []
         if sent.next_page_token and shown:
@@ -214,7 +214,7 @@ def _chosen_plan(calls: Calls, group: str, ids: Sequence[str], words: Words) -> 
     if not places:
         return Plan(words("No dead letter would be sent."), table=_letters(rows, words))
     text = words(
-        "{count} dead letters would be stored in their topics again, and their consumers get them again.",
+        "{count} {count:dead letter|dead letters} would be stored again, each in its topic, and consumers get it again.",
         count=count_text(len(places)),
     )
     facts = [Fact(words("Group"), group, group_href(group))]
@@ -243,7 +243,7 @@ def _send_chosen(calls: Calls, chosen: _Chosen, words: Words) -> Done:
             )
         )
     return Done(
-        words("{count} dead letters were sent again.", count=count_text(len(rows))),
+        words("{count} {count:dead letter was|dead letters were} sent again.", count=count_text(len(rows))),
         facts,
         _letters(rows, words),
         (f"{group_href(chosen.consumer_group)}/dead-letters", words("Back to the dead letters")),

@@ -115,7 +115,9 @@ def _moves(answer: Any, words: Words) -> Table:
         for each in answer.resets[:SHOWN_ROW_COUNT]
     ]  # fmt: skip
     if len(answer.resets) > SHOWN_ROW_COUNT:
-        rows.append(("…", words("{count} more queues.", count=len(answer.resets) - SHOWN_ROW_COUNT), "", ""))
+        rows.append(
+            ("…", words("{count} more {count:queue|queues}.", count=len(answer.resets) - SHOWN_ROW_COUNT), "", "")
+        )
     return Table(heads, rows)
 
 

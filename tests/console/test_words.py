@@ -59,8 +59,22 @@ def test_the_reader_decides_then_the_browser(cookie: str, accepted: str, languag
 
 
 def test_values_go_into_both() -> None:
-    assert Words("en")("{count} keys", count=3) == "3 keys"
-    assert "3" in Words("zh")("{count} keys", count=3)
+    assert Words("en")("{count} {count:key|keys}", count=3) == "3 keys"
+    assert "3" in Words("zh")("{count} {count:key|keys}", count=3)
+
+
+def test_one_of_what_is_counted_was_told_as_many() -> None:
+    one = "{groups} {groups:group|groups}, {messages} {messages:message|messages} in flight, {clients} {clients:client|clients}"
+    assert Words("en")(one, groups="1", messages="1,001", clients=0) == "1 group, 1,001 messages in flight, 0 clients"
+    assert Words("zh")(one, groups="1", messages="1", clients=1) == "1 个消费者组，1 条消息在途，1 个客户端"
+    assert Words("en")("{count} {count:key|keys}", count=1) == "1 key"
+
+
+def test_each_number_of_an_english_text_has_its_form_for_one() -> None:
+    """A word in the plural behind a number, where the number may be one."""
+    after = re.compile(r"\{(?!shown\}|group\})\w+\} (?:more )?[a-z]{3,}s\b")
+    always_many = {"Sorted are the first {count} topics by name: filter to sort fewer."}
+    assert {text for text in texts() if after.search(text)} == always_many
 
 
 def test_each_state_that_a_service_or_a_disk_tells_was_english_in_the_chinese_console() -> None:

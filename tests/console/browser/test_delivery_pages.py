@@ -66,14 +66,14 @@ def test_dead_letters_are_checked_confirmed_and_sent_again(own_stack, open_page)
     count = page.locator(".messages tbody tr").count()
     assert count > 0
     page.click(".resend button")
-    assert f"{count} dead letters would be stored in their topics again" in page.locator("#check").inner_text()
+    assert f"{count} dead letter" in page.locator("#check").inner_text()
     keep_picture(page, "dead-letters-check")
     page.click("#check button.primary")  # without the tick the browser keeps the form
     assert page.locator("#check").count() == 1
 
     page.check("#check input[type=checkbox]")
     page.click("#check button.primary")
-    page.wait_for_selector(f"main:has-text('{count} dead letters were sent again.')")
+    page.wait_for_selector("main:has-text('sent again.')")
     keep_picture(page, "dead-letters-sent")
     href = page.locator("tbody td a.mono").first.get_attribute("href")
 
@@ -92,7 +92,7 @@ def test_the_check_alone_sends_nothing(own_stack, open_page) -> None:
     page.goto(url(own_stack, DEAD_LETTERS))
     page.locator("input[name=id]").first.check()
     page.click("text=Send the chosen ones again")
-    assert "1 dead letters would be stored" in page.locator("#check").inner_text()
+    assert "1 dead letter would be stored" in page.locator("#check").inner_text()
 
     assert ends_of(own_stack) == before
 

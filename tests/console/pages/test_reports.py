@@ -84,7 +84,7 @@ def test_the_page_begins_with_the_verdict_of_the_newest_report_of_each_job(root:
     fine = Tags(Browser(app).get("/reports").text).text
     app.close()
 
-    assert "Something was found audit : 1 findings" in found
+    assert "Something was found audit : 1 finding" in found
     assert found.index("Something was found") < found.index("record count")
     assert "Nothing wrong in the latest reports" in fine  # the older audit with findings is no news
 

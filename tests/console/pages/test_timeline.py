@@ -189,7 +189,7 @@ def test_traces_of_a_topic_of_the_clients_own_are_shown_when_it_is_named(asked) 
 
 def test_damaged_traces_are_counted_on_the_page(asked) -> None:
     page, _ = asked(TOLD[0], "Pub|soon|R|g|T|{key}")
-    assert "1 entries of traces are damaged." in page
+    assert "1 entry of traces is damaged." in page
     assert "No trace of it" not in page
 
 
