@@ -201,7 +201,7 @@ def members_page(calls: Calls, question: Question) -> Page:
         try:
             running = calls.ask(calls.gateway.GetConsumerRunningInfo, request, RUNNING_SECONDS)
         except StoreError as error:  # the members are shown all the same
-            values["running_error"] = document["runningError"] = error.message
+            values["running_error"], document["runningError"] = error, error.message
         else:
             values |= {
                 "running": running,

@@ -544,7 +544,10 @@ def test_the_page_of_members_shows_what_one_of_them_does_now_or_why_that_is_not_
     app = console_over([shard], fan_out, ways=[Mock(ask=ask)])
     page = Browser(app).get("/groups/g/members?member=a-client").text
     nobody = Browser(app).get("/groups/g/members?member=nobody").text
+    in_chinese = Browser(app).get("/groups/g/members?member=nobody", accept_language="zh").text
     app.close()
+    assert '<div class="fact"><dt class="mono">consumeThreadMax</dt>' in page, "a name and its value are a row"
+    assert "消费者组没有这个成员" in in_chinese
     assert 'href="/groups/g/members?member=a-client"' in page
     assert ">12.2</td>" in page or ">12.3</td>" in page
     assert "consumeThreadMax" in page
