@@ -34,6 +34,7 @@ RUNNING_SECONDS = 3.0
 # The size of the rows, of 100 KiB for a page, and the markup of a row.
 ROWS_BYTES_MAX = 80 * 1024
 ROW_BYTES = 400
+LAG_ROW_BYTES = 650
 SUBSCRIPTION_BYTES = 70
 # Of the rows of members, where one of them is shown with its queues, topics and properties.
 MEMBERS_BYTES_MAX, RUNNING_QUEUES_BYTES_MAX, RUNNING_TOPICS_BYTES_MAX, PROPERTIES_BYTES_MAX = (
@@ -128,7 +129,11 @@ def _member_bytes(member: Any, name: str) -> int:
 
 
 def _queue_bytes(queue: Any) -> int:
-    return ROW_BYTES + _text_bytes(queue.topic, 96) + _text_bytes(queue.broker_name, 32)
+    return ROW_BYTES + _queue_texts_bytes(queue)
+
+
+def _queue_texts_bytes(queue: Any) -> int:
+    return _text_bytes(queue.topic, 96) + _text_bytes(queue.broker_name, 32)
 
 
 def _topic_bytes(topic: Any) -> int:
@@ -165,16 +170,17 @@ def group_page(calls: Calls, question: Question) -> Page:
     answer, values = _asked(calls, question)
     # The queues that are furthest behind first.
     queues = sorted(answer.queues, key=lambda queue: -queue.lag_count)
+    rows = (
+        (
+            queue,
+            queue_href(queue.topic, queue.queue_id, queue.broker_name, queue.consumer_offset),
+            age_millis(queue),
+        )
+        for queue in queues[:SHOWN_QUEUE_COUNT]
+    )
     values |= {
         "tab": "queues",
-        "rows": [
-            (
-                queue,
-                queue_href(queue.topic, queue.queue_id, queue.broker_name, queue.consumer_offset),
-                age_millis(queue),
-            )
-            for queue in queues[:SHOWN_QUEUE_COUNT]
-        ],
+        "rows": _fitting(rows, lambda row: LAG_ROW_BYTES + len(escape(row[1])) + _queue_texts_bytes(row[0])),
         "queue_count": len(queues),
         "removed_count": sum(queue.removed_count for queue in queues),
         "lite_topics": answer.lite_topics[:SHOWN_QUEUE_COUNT],

@@ -11,7 +11,8 @@ from console.question import Question
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from services.convert import timestamp_to_millis
 
-PAGE_SIZE = 100
+# Half messages with long names of topics, groups and shards take 1.5 KiB each, of 100 KiB for a page.
+PAGE_SIZE = 50
 
 
 def scheduled_page(calls: Calls, question: Question) -> Page:

@@ -105,6 +105,28 @@ def test_a_page_of_many_members_with_long_names_passed_100_kib(records, fan_out,
     assert ("more queues." in page.text) is asked
 
 
+@pytest.mark.parametrize("letter", ["g", "主", "&"])
+def test_the_page_of_a_group_with_many_queues_of_long_names_passed_100_kib(records, fan_out, letter: str) -> None:
+    names = [f"{letter * 100}{number}" for number in range(300)]
+
+    class ManyQueues(MemoryShard):
+        def shard(self, broker_name="broker-a"):
+            groups = MemoryGroups()
+            groups.groups = {"many": group_settings("many")}
+            groups.held = {("many", name, 0): 1 for name in names}
+            self.topics |= dict.fromkeys(names, 1)
+            return groups.in_shard(super().shard(broker_name))
+
+    app = console_over([ManyQueues(records[:1])], fan_out)
+    page = Browser(app).get("/groups/many", accept_language="zh")
+    app.close()
+
+    assert page.status == 200
+    assert len(page.body) < 100 * 1024
+    assert "还有" in page.text
+    assert page.text.count("<tr>") > 30
+
+
 def test_the_pages_of_a_group_are_linked_and_the_open_one_is_marked(browser: Browser) -> None:
     for path in ("/groups/g", "/groups/g/members", "/groups/g/dead-letters"):
         tags = Tags(browser.get(path).text).tags

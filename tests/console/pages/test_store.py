@@ -87,6 +87,17 @@ def test_a_shard_shows_its_name_servers_and_what_they_tell_rocketmqs_clients(rec
     assert "Name server" not in live_part(records, fan_out, ServiceStatus(service="commitlog", state="serving"))
 
 
+def test_long_names_that_begin_alike_looked_alike(records, fan_out) -> None:
+    begin = "reput-of-the-production-in-europe-west-4-and-its-replicas-in-three-zones"
+    replicas = [ReplicaStatus(replica=f"{begin}-r{number}") for number in range(2)]
+    log = ServiceStatus(service="commitlog", state="serving", address=f"{begin}.cluster.local:8082", replicas=replicas)
+
+    shown = live_part(records, fan_out, log)
+
+    for end in (":8082", "-r0", "-r1"):
+        assert end in shown
+
+
 def test_a_shard_with_one_copy_shows_no_replicas(records, fan_out) -> None:
     assert "Replicas" not in live_part(records, fan_out, ServiceStatus(service="commitlog", state="serving"))
 
