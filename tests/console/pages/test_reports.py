@@ -110,7 +110,7 @@ def test_an_audit_of_a_cluster_shows_a_row_for_each_replica(tmp_path: Path, shar
         ("r1", 0, False),
         ("r2", 2048, True),
     ]
-    assert "broker-a r1 2 findings 0–4096" in page
-    assert "broker-a r2 nothing wrong only its log 0–4096" in page
+    assert "broker-a r1 2 findings 0–4,096" in page
+    assert "broker-a r2 nothing wrong only its log 0–4,096" in page
     (replicas,) = [report["replicas"] for report in answer["reports"] if report["job"] == "audit-cluster"]
     assert replicas[1]["lagBytes"] == 2048
