@@ -214,8 +214,8 @@ def test_a_message_is_given_again_becomes_a_dead_letter_is_sent_again_and_droppe
     )
     wait_until(lambda: end_of("%DLQ%eaters") == 1, "there is a dead letter")
     shown = chief.check("resend-dead-letters", {"group": "eaters"})
-    assert "1 dead letters would be stored" in shown
-    assert "1 dead letters were sent again." in chief.confirm("resend-dead-letters", shown)[1]
+    assert "1 dead letter would be stored" in shown
+    assert "1 dead letter was sent again." in chief.confirm("resend-dead-letters", shown)[1]
     wait_until(lambda: len(by_key(gateway, "k3")) == 2, "it is in its topic again")
     assert json.loads(chief.page("/groups/eaters/dead-letters/export?as=jsonl"))["body"] == "body 3"
     assert "were dropped" in chief.do("drop-dead-letters", {"group": "eaters"})

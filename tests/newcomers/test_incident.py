@@ -287,7 +287,7 @@ def test_an_operator_ends_an_incident_in_the_console_alone(stack: Stack) -> None
 
         operator.do(see)
         assert operator.url == f"/groups/{RETRYING_GROUP}"
-        operator.sees("2 retries, 1 dead letters")
+        operator.sees("2 retries, 1 dead letter")
         operator.do(read)
         operator.sees("Given up: stored as a dead letter")
         operator.do(cause)
