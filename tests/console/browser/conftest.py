@@ -59,6 +59,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     (reports := root.with_name("reports")).mkdir()
     for number in range(2):
         (reports / f"cluster-{number}.json").write_text(json.dumps(REPORT))
+    (reports / f"{'long_name_' * 9}.json").write_text(json.dumps({**REPORT, "job": "long_job_" * 7}))
     with running_stack(root, settings={"REPUT_GATEWAY_CONSOLE_REPORTS": str(reports)}) as running:
         messages = [
             new_message("Hostile", body, queue_id=0, keys=[name], tags=HOSTILE_KEY, properties={"<i>": HOSTILE_KEY})

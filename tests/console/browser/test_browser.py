@@ -22,6 +22,10 @@ PAGE_BYTES_MAX = 100 * 1024
 # Each width with each language (what fits), and each theme with both (what can be read).
 LOOKS = (("light", "en"), ("phone", "zh-CN"), ("dark", "zh-CN"), ("phone-dark", "en"))
 
+# A box with rounded corners hides what is wider than it, such as a button: nobody could press it.
+CUT_IN_BOXES = """() => [...document.querySelectorAll('.card, .banner, .finder, .empty')]
+    .filter(box => box.scrollWidth > box.clientWidth).map(box => box.innerText.slice(0, 80))"""
+
 SEARCH_OF_STEPS = "/?mode=search&topic=Many&cel=" + quote('message.body_text == "nowhere to be found"')
 
 
@@ -136,6 +140,8 @@ def test_every_page_is_accessible_and_fits(stack, paths, open_page, size: str, l
         assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size][0], (
             f"{name} is wider than the screen"
         )
+        cut = page.evaluate(CUT_IN_BOXES)
+        assert cut == [], f"{name} has boxes that cut what is in them"
         keep_picture(page, f"{name}-{size}-{language[:2]}")
     assert violations == {}
 
