@@ -1,10 +1,12 @@
 """The rule by which memory, descriptors and threads of a process are flat."""
 
+import os
 from collections.abc import Callable
 
 import pytest
 
-from tests.soak.watching import FLOOR, JUDGED_SECONDS_MIN, Life, Measures, Sample, growth_problems, quarters
+from tests.soak.watching import FLOOR, JUDGED_SECONDS_MIN, Life, Measures, Sample, Watch, growth_problems, quarters
+from tests.support.waiting import wait_until
 
 LIFE = Life("r3", "commitlog_svc", 17)
 SECONDS = 2 * JUDGED_SECONDS_MIN
@@ -34,6 +36,19 @@ def test_a_life_is_flat_when_its_last_quarter_is_near_its_second_one(
     measure: Callable[[float], float], is_flat: bool
 ) -> None:
     assert (growth_problems({LIFE: samples(measure)}) == []) is is_flat
+
+
+def test_the_watch_ended_when_a_member_was_replaced() -> None:
+    def pid_of(member: str) -> int:
+        assert member == "r1", "it was started"
+        return os.getpid()
+
+    watch = Watch(pid_of, ["r2", "r1"], seconds=1.0)
+    try:
+        wait_until(lambda: watch.lives, "a sample of the other member")
+    finally:
+        watch.stop()
+    assert {(life.member, life.pid) for life in watch.lives} >= {("r1", os.getpid())}
 
 
 def test_a_short_life_is_not_judged() -> None:

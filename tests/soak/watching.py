@@ -107,7 +107,11 @@ class Watch:
     def _run(self) -> None:
         while not self._stopping.wait(self._seconds_between):
             for member in self._members:
-                for pid in processes.family(self._pid_of(member)):
+                try:
+                    pids = processes.family(self._pid_of(member))
+                except AssertionError:  # it is being replaced, and the new one has not been started
+                    continue
+                for pid in pids:
                     with contextlib.suppress(OSError):  # it has just ended
                         self._sample(member, pid)
 
