@@ -22,10 +22,14 @@ from enum import StrEnum
 
 from console.bodies.protobuf_raw import NotProtobufError, begins_like_fields, describe_fields
 from console.bodies.schemas import BodyNotReadableError, BodySchema
-from store.format.body_compression import BodyNotInflatedError, compression_name, inflate, inflate_begin
+from store.format.body_compression import (
+    INFLATED_BYTES_MAX,
+    BodyNotInflatedError,
+    compression_name,
+    inflate,
+    inflate_begin,
+)
 
-# A producer may send 4 MiB; a body that inflates to more than this is treated as an attack.
-INFLATED_BYTES_MAX = 16 << 20
 # A page with this view and its markup must stay below 100 KiB; the download has the whole body.
 TEXT_CHARACTERS_MAX = 24_000
 HEX_BYTES_MAX = 4_096

@@ -23,7 +23,7 @@ from reput.consumer.v1 import consumer_service_pb2 as consumer_pb
 from reput.message.v1 import message_pb2
 from services.convert import delivery_count, timestamp_to_millis
 from services.message_copy import BODY_ENCODING, TRACE_CONTEXT
-from store.format.body_compression import BodyNotInflatedError, inflate
+from store.format.body_compression import INFLATED_BYTES_MAX, BodyNotInflatedError, inflate
 from store.format.message_type import message_type_of, priority_of
 from store.format.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -39,8 +39,6 @@ from store.format.properties import (
 )
 from store.format.sys_flag import COMPRESSED, CompressionType, compression_type
 
-# A stored body that unpacks to more is delivered packed.
-UNPACKED_BYTES_MAX = 16 << 20
 GZIP_WBITS = 31  # zlib's number for gzip's header and trailer
 GZIP = "GZIP"
 # gzip allows several members in a row. What follows a member is copied, so many small ones would take long.
@@ -225,13 +223,13 @@ def _readable(stored: message_pb2.StoredMessage) -> "tuple[bytes, v2.Encoding]":
     if not stored.sys_flag & COMPRESSED:
         return body, v2.GZIP if stored.properties.get(BODY_ENCODING) == GZIP else v2.IDENTITY
     try:
-        return inflate(body, stored.sys_flag, UNPACKED_BYTES_MAX), v2.IDENTITY
+        return inflate(body, stored.sys_flag, INFLATED_BYTES_MAX), v2.IDENTITY
     except BodyNotInflatedError as error:
         if not error.is_damaged or compression_type(stored.sys_flag) is not CompressionType.ZLIB_UNMARKED:
             return body, v2.IDENTITY  # its consumer can tell best
     # RocketMQ's proxy stores what its producers mark as GZIP as it came, with the flag of zlib.
-    unpacked = _gunzipped(body, UNPACKED_BYTES_MAX)
-    if unpacked is None or len(unpacked) > UNPACKED_BYTES_MAX:
+    unpacked = _gunzipped(body, INFLATED_BYTES_MAX)
+    if unpacked is None or len(unpacked) > INFLATED_BYTES_MAX:
         return body, v2.GZIP
     return unpacked, v2.IDENTITY
 

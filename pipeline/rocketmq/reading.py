@@ -30,14 +30,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 import tenacity
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pipeline.kept_workers import settle
-from pipeline.rocketmq.bodies.compression import decompressed, decompressed_or_none
+from pipeline.rocketmq.bodies.compression import decompressed, decompressed_or_none, inflated_parts
 from pipeline.rocketmq.bodies.formats import BodyFormat, Decode
 from pipeline.rocketmq.errors import FilterNotAppliedError
 from pipeline.rocketmq.gateway import PAGE_COUNT_MAX, Gateway
@@ -58,7 +57,6 @@ from reput_client.errors import (
 )
 from store.format.message_id import encode_offset_msg_id
 from store.format.record import decode_record
-from store.format.sys_flag import COMPRESSED
 from store.walk.scan_layout import AT, LENGTHS, QUEUE_OFFSET, SIZE, SYS_FLAG
 
 # The gateway's limit for an answer.
@@ -120,28 +118,46 @@ class RecordBatches:
         if self._decode is not None and not self._has_body:
             of_records.append(StructField(BODY, BinaryType(), True))
         self._names = own_names(StructType(of_records))
+        self._body_place = _place(self._names, BODY)
         self._decompress = decompress
         arrow_schema = to_arrow_schema(StructType(of_records), timezone="UTC")
         self._batches = ArrowBatches(arrow_schema, self._names, RUN_COUNT_MAX)
 
-    def batch(self, run: RecordRun) -> pa.RecordBatch:
-        """One row for each record.
+    def batches(self, run: RecordRun) -> Iterator[pa.RecordBatch]:
+        """One row for each record; a batch ends where its decompressed bodies have `BATCH_BYTES_MAX`.
 
         Raises:
             BodyCompressionError: a body cannot be decompressed; it names the message.
         """
-        columns = list(self._batches.of_run(run).columns)
+        whole = self._batches.of_run(run)
+        if self._body_place is None or not (self._decode is not None or self._decompress):
+            yield self._batch(whole, {})
+            return
+        flags = run.rows_32[SYS_FLAG]
+        for begin, end, plain in inflated_parts(whole.column(self._body_place), flags, BATCH_BYTES_MAX):
+            if self._decompress and self._has_body:
+                for place, body in plain.items():
+                    if body is None:
+                        plain[place] = _plain_body(run, begin + place)  # says why, and of which message
+            yield self._batch(whole.slice(begin, end - begin), plain)
+
+    def _batch(self, part: pa.RecordBatch, plain: dict[int, bytes | None]) -> pa.RecordBatch:
+        """The rows with the columns that are not of the record itself; `plain` are decompressed bodies by their place."""
+        columns = list(part.columns)
         added: list[tuple[int, pa.Array]] = []
         if self._broker_place is not None:
-            added.append((self._broker_place, pa.repeat(self._broker_name, len(run))))
-        body_place = _place(self._names, BODY)
-        if body_place is not None:
+            added.append((self._broker_place, pa.repeat(self._broker_name, len(part))))
+        if self._body_place is not None:
+            stored = columns[self._body_place]
             if self._value_place is not None and self._decode is not None:
-                added.append((self._value_place, self._decode(_bodies_or_none(columns[body_place], run))))
+                bodies = stored.to_pylist()
+                for place, body in plain.items():
+                    bodies[place] = body
+                added.append((self._value_place, self._decode(bodies)))
             if not self._has_body:
-                columns.pop(body_place)
+                columns.pop(self._body_place)
             elif self._decompress:
-                columns[body_place] = _decompressed(columns[body_place], run)
+                columns[self._body_place] = replaced(stored, list(plain), list(plain.values()), stored.type)
         for place, column in sorted(added, key=lambda each: each[0]):
             columns.insert(place, column)
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
@@ -149,20 +165,6 @@ class RecordBatches:
 
 def _place(names: Sequence[str], name: str) -> int | None:
     return names.index(name.lower()) if name.lower() in names else None
-
-
-def _bodies_or_none(bodies: pa.Array, run: RecordRun) -> list[bytes | None]:
-    """The bodies as their producers sent them; None for one that cannot be decompressed."""
-    plain: list[bytes | None] = bodies.to_pylist()
-    for place in np.flatnonzero(run.rows_32[SYS_FLAG] & COMPRESSED).tolist():
-        plain[place] = decompressed_or_none(plain[place] or b"", int(run.rows_32[SYS_FLAG, place]))
-    return plain
-
-
-def _decompressed(bodies: pa.Array, run: RecordRun) -> pa.Array:
-    """The bodies, those that are stored compressed replaced."""
-    places = np.flatnonzero(run.rows_32[SYS_FLAG] & COMPRESSED).tolist()
-    return replaced(bodies, places, [_plain_body(run, place) for place in places], bodies.type)
 
 
 def _plain_body(run: RecordRun, place: int) -> bytes:
@@ -220,7 +222,8 @@ class Task:
             pages = Pages(gateway, asked, wanted, self.retry_seconds, as_records=records is not None)
             for page in _pages(pages, asked, fail_on_data_loss=self.fail_on_data_loss):
                 if records is not None:
-                    yield from map(records.batch, page.runs)
+                    for run in page.runs:
+                        yield from records.batches(run)
                 messages = [message for message in page.messages if not self.tags or message.tags in self.tags]
                 yield from _batches(gateway, messages, rows)
         settle()
@@ -375,7 +378,7 @@ class Pages:
 
 def _batches(gateway: Gateway, messages: list[StoredMessage], rows: RowBatches) -> Iterator[pa.RecordBatch]:
     """The page as batches; bodies that had no room in it are downloaded, and a batch ends at `BATCH_BYTES_MAX`."""
-    if not rows.needs_bodies or not any(message.body_omitted for message in messages):
+    if not rows.needs_bodies or not any(message.body_omitted or rows.inflates(message) for message in messages):
         if messages:
             yield rows.batch(messages)
         return
@@ -384,11 +387,13 @@ def _batches(gateway: Gateway, messages: list[StoredMessage], rows: RowBatches) 
     for message in messages:
         if message.body_omitted:
             message.body = gateway.body(message)
-        batch.append(message)
-        size_bytes += len(message.body)
-        if size_bytes >= BATCH_BYTES_MAX:
+        # Decompressed here and once more by its column, so that only one of these bodies is in memory before the limit.
+        body = decompressed_or_none(message.body, message.sys_flag) if rows.inflates(message) else message.body
+        if batch and size_bytes + len(body or b"") > BATCH_BYTES_MAX:
             yield rows.batch(batch)
             batch, size_bytes = [], 0
+        batch.append(message)
+        size_bytes += len(body or b"")
     if batch:
         yield rows.batch(batch)
 

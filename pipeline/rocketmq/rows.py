@@ -28,10 +28,12 @@ from reput.message.v1 import message_pb2
 from store.format.derived.queue_unit import tags_code
 from store.format.message_type import priority_of
 from store.format.properties import KEYS, LITE_TOPIC, TAGS
+from store.format.sys_flag import COMPRESSED
 from store.format.topic import SCHEDULE_TOPIC
 
 BROKER = StructField("brokerName", StringType(), False, {"comment": "the shard that holds the message"})
-# Bytes of bodies in one Arrow batch: a body from DownloadBody can have several MiB.
+# Bytes of bodies in one Arrow batch that has several, as its columns have them: a body from DownloadBody can have several MiB,
+# and one that is stored compressed a thousand times of what is stored.
 BATCH_BYTES_MAX = 16 << 20
 
 StoredMessage = message_pb2.StoredMessage
@@ -102,7 +104,13 @@ class RowBatches:
             columns[BODY_VALUE] = _decoded(format_, self._arrow_schema, schema)
         by_lower = {name.lower(): column for name, column in columns.items()}
         self._columns = [by_lower[name.lower()] for name in schema.names]
-        self.needs_bodies = any(name.lower() in _OF_BODIES for name in schema.names)
+        lower = [name.lower() for name in schema.names]
+        self.needs_bodies = any(name in _OF_BODIES for name in lower)
+        self._inflates = self.needs_bodies and (decompress or BODY_VALUE.lower() in lower)
+
+    def inflates(self, message: StoredMessage) -> bool:
+        """Whether a column has the body of this message decompressed."""
+        return self._inflates and bool(message.sys_flag & COMPRESSED)
 
     def batch(self, messages: Sequence[StoredMessage]) -> pa.RecordBatch:
         """One row for each message."""

@@ -27,6 +27,7 @@ With a consumer group, its positions follow the batches that are done, for `repu
 its checkpoint alone.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -73,6 +74,8 @@ from reput_client.errors import IllegalFilterError, QueueNotFoundError, TopicNot
 
 # Of all queues together. Each queue is asked once, and gives what fits a page; so a schema costs some seconds at most.
 SAMPLE_COUNT_MAX = 1_000
+# Of their decompressed bodies: what is read behind it would change a schema no more.
+SAMPLE_BYTES_MAX = 64 << 20
 
 
 def sampled_schema(options: ReadOptions) -> StructType:
@@ -83,6 +86,24 @@ def sampled_schema(options: ReadOptions) -> StructType:
         TopicNotFoundError, QueueNotFoundError: there are no such queues.
     """
     bodies: list[bytes | None] = []
+    left_bytes = SAMPLE_BYTES_MAX
+    with contextlib.closing(_newest_bodies(options)) as newest:
+        for body in newest:
+            bodies.append(body)
+            left_bytes -= len(body or b"")
+            if left_bytes <= 0:
+                break
+    found = inferred(bodies)
+    if found is None:
+        raise OptionError(
+            f"None of the {len(bodies)} newest messages is a JSON object with a field: give their schema, such as "
+            'bodySchema="id long, name string".'
+        )
+    return found
+
+
+def _newest_bodies(options: ReadOptions) -> Iterator[bytes | None]:
+    """Bodies of the newest messages of the queues, as their producers sent them; None for one that cannot be decompressed."""
     with Gateways(options.endpoints, options.retry_seconds, options.security) as gateways:
         held = choose_queues(gateways.queue_ranges(), options.subscription)
         filled = {key: queue for key, queue in held.items() if queue.max_offset > queue.min_offset}
@@ -98,18 +119,9 @@ def sampled_schema(options: ReadOptions) -> StructType:
                 page = gateways[queue.endpoint].messages(key, queue.max_offset - count, count)
             except (TopicNotFoundError, QueueNotFoundError):
                 continue  # removed since it was listed
-            bodies += [
-                decompressed_or_none(message.body, message.sys_flag)
-                for message in page.messages
-                if not message.body_omitted and (not options.tags or message.tags in options.tags)
-            ]
-    found = inferred(bodies)
-    if found is None:
-        raise OptionError(
-            f"None of the {len(bodies)} newest messages is a JSON object with a field: give their schema, such as "
-            'bodySchema="id long, name string".'
-        )
-    return found
+            for message in page.messages:
+                if not message.body_omitted and (not options.tags or message.tags in options.tags):
+                    yield decompressed_or_none(message.body, message.sys_flag)
 
 
 class RangePartition(InputPartition):

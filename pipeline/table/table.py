@@ -9,12 +9,11 @@ messages again. It needs no Spark session: the rows are made in this process, wh
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
@@ -23,17 +22,16 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from pipeline.job import JobReport, Progress, silent
-from pipeline.rocketmq.bodies.compression import decompressed_or_none
+from pipeline.rocketmq.bodies.compression import inflated_parts
 from pipeline.rocketmq.bodies.formats import JSON
 from pipeline.rocketmq.bodies.json_bodies import JsonBodies
 from pipeline.rocketmq.positions import Positions, from_checkpoint, to_checkpoint
-from pipeline.rocketmq.rows import BODY_VALUE
+from pipeline.rocketmq.rows import BATCH_BYTES_MAX, BODY_VALUE
 from pipeline.rocketmq.source import RocketMQDataSource, RocketMQStreamReader
 from pipeline.scan.arrow_batches import replaced
 from pipeline.scan.options import OptionError
 from pipeline.scan.schema import BODY
 from store.errors import InvalidArgumentError, ResourceBusyError
-from store.format.sys_flag import COMPRESSED
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -59,6 +57,8 @@ SYS_FLAG = "sysFlag"
 THREAD_COUNT = 2
 # Fewer rows are one file: small files make each query of the table slow.
 FILE_ROW_COUNT_MIN = 20_000
+# Rows that are in memory and in no file yet, of all threads together: decompressed bodies may be a thousand times BATCH_BYTES.
+HELD_BYTES_MAX = 256 << 20
 # Each commit is a snapshot, and makes the table's metadata longer until somebody expires it.
 COMMIT_SECONDS_DEFAULT = 30.0
 # Commits in a row that another run of the same topic has overtaken.
@@ -195,30 +195,69 @@ class Rows:
     def __init__(self, reader: RocketMQStreamReader, schema: pa.Schema, bodies: JsonBodies | None = None) -> None:
         self._reader = reader
         self._bodies = bodies
+        self._lock = Lock()
+        self._held_bytes = 0
         self.schema = pa.schema([pa.field(field.name, field.type, True) for field in schema])
         for field in schema:
             _refuse_empty_struct(field.name, field.type)
 
     def written(self, target: "TopicTable", parts: Sequence[InputPartition], threads: ThreadPoolExecutor) -> list[Any]:
-        """Reads ranges and writes their rows; returns the files."""
+        """Reads ranges and writes their rows; returns the files. Rows beyond `HELD_BYTES_MAX` have files of their own."""
         ranges = [part for part in parts if part.value is not None]
         row_count = sum(part.value.message_count for part in ranges)
         count = THREAD_COUNT if row_count >= THREAD_COUNT * FILE_ROW_COUNT_MIN else 1
-        shares = [share for number in range(count) if (share := ranges[number::count])]
+        self._held_bytes = 0
         if count == 1:  # one file, of ranges that are read side by side
-            tables = list(threads.map(self._read, ([each] for each in ranges)))
-            return target.write(pa.concat_tables(tables)) if tables else []
-        return [file for files in threads.map(lambda share: target.write(self._read(share)), shares) for file in files]
+            reads = list(threads.map(lambda each: self._read(target, [each]), ranges))
+            rest = [batch for _, held in reads for batch in held]
+            return [file for files, _ in reads for file in files] + self._file(target, rest)
 
-    def _read(self, ranges: Sequence[InputPartition]) -> pa.Table:
-        batches = [self._as_stored(batch) for each in ranges for batch in self._reader.read(each)]
-        return pa.Table.from_batches(batches, self.schema)
+        def share(number: int) -> list[Any]:
+            files, held = self._read(target, ranges[number::count])
+            return files + self._file(target, held)
 
-    def _as_stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with bodies as their producers sent them, without those that are decoded whole: these are there once."""
+        return [file for files in threads.map(share, range(count)) for file in files]
+
+    def _read(self, target: "TopicTable", ranges: Sequence[InputPartition]) -> tuple[list[Any], list[pa.RecordBatch]]:
+        """The rows of ranges: files of those for which there was no room, and the rest."""
+        files: list[Any] = []
+        held: list[pa.RecordBatch] = []
+        for each in ranges:
+            for batch in self._reader.read(each):
+                for part in self._as_stored(batch):
+                    held.append(part)
+                    if self._hold(part.nbytes) > HELD_BYTES_MAX:
+                        files += self._file(target, held)
+                        self._hold(-sum(each.nbytes for each in held))
+                        held = []
+        return files, held
+
+    def _hold(self, size_bytes: int) -> int:
+        """Bytes that are held now, with so many more."""
+        with self._lock:
+            self._held_bytes += size_bytes
+            return self._held_bytes
+
+    def _file(self, target: "TopicTable", held: Sequence[pa.RecordBatch]) -> list[Any]:
+        return target.write(pa.Table.from_batches(held, self.schema))
+
+    def _as_stored(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows with bodies as their producers sent them, in parts of BATCH_BYTES_MAX of these.
+
+        One that cannot be decompressed is as it is stored, so that it stops no table. Bodies that are decoded whole are left
+        out: these are there once.
+        """
+        stored = batch.column(self.schema.get_field_index(BODY))
+        for begin, end, plain in inflated_parts(stored, batch.column(SYS_FLAG).to_numpy(), BATCH_BYTES_MAX):
+            sent = {place: body for place, body in plain.items() if body is not None}
+            part = batch.slice(begin, end - begin)
+            yield self._with_bodies(
+                part, replaced(stored.slice(begin, end - begin), list(sent), list(sent.values()), stored.type)
+            )
+
+    def _with_bodies(self, batch: pa.RecordBatch, bodies: pa.Array) -> pa.RecordBatch:
         columns = list(batch.columns)
         place = self.schema.get_field_index(BODY)
-        bodies = _plain_or_stored(batch.column(SYS_FLAG), columns[place])
         if BODY_VALUE in batch.schema.names:
             is_decoded = pc.is_valid(batch.column(BODY_VALUE))
             if self._bodies is not None:
@@ -226,16 +265,6 @@ class Rows:
             bodies = pc.if_else(is_decoded, pa.scalar(None, pa.binary()), bodies)
         columns[place] = bodies
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-
-def _plain_or_stored(sys_flags: pa.Array, bodies: pa.Array) -> pa.Array:
-    """The bodies as their producers sent them; one that cannot be decompressed as it is stored, so that it stops no table."""
-    flags = sys_flags.to_numpy()
-    places = np.flatnonzero(flags & COMPRESSED).tolist()
-    stored = [bodies[place].as_py() for place in places]
-    plain = [decompressed_or_none(body, int(flags[place])) for place, body in zip(places, stored, strict=True)]
-    values = [body if made is None else made for body, made in zip(stored, plain, strict=True)]
-    return replaced(bodies, places, values, bodies.type)
 
 
 def _stream(

@@ -23,6 +23,9 @@ _NAMES = {
     CompressionType.ZSTD: "zstd",
 }
 
+# Of one body. Producers send 4 MiB at most by default: a body that inflates to more than this is treated as an attack.
+INFLATED_BYTES_MAX = 16 << 20
+
 
 class BodyNotInflatedError(Exception):
     """A compressed body must be taken as it is stored.

@@ -1,8 +1,17 @@
-"""Bodies as their producers sent them: zlib, LZ4 (frame format) and Zstandard decompressed as the system flag states."""
+"""Bodies as their producers sent them: zlib, LZ4 (frame format) and Zstandard decompressed as the system flag states.
+
+A body may inflate to a thousand times its size, and a page has a thousand of them. So each has a limit, and a batch of rows
+ends where its bodies have another (`inflated_parts`).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
 
 from reput_client.errors import BodyCompressionError
-from reput_client.querying.message import INFLATED_BYTES_MAX
-from store.format.body_compression import BodyNotInflatedError, compression_name, inflate
+from store.format.body_compression import INFLATED_BYTES_MAX, BodyNotInflatedError, compression_name, inflate
+from store.format.sys_flag import COMPRESSED
 
 
 def decompressed(stored: bytes, sys_flag: int, offset_msg_id: str) -> bytes:
@@ -14,7 +23,7 @@ def decompressed(stored: bytes, sys_flag: int, offset_msg_id: str) -> bytes:
         offset_msg_id: the message, for errors.
 
     Raises:
-        BodyCompressionError: the body is damaged, of an unknown method, or over 64 MiB.
+        BodyCompressionError: the body is damaged, of an unknown method, or over INFLATED_BYTES_MAX.
     """
     try:
         return inflate(stored, sys_flag, INFLATED_BYTES_MAX)
@@ -33,3 +42,24 @@ def decompressed_or_none(stored: bytes, sys_flag: int) -> bytes | None:
         return inflate(stored, sys_flag, INFLATED_BYTES_MAX)
     except BodyNotInflatedError:
         return None
+
+
+def inflated_parts(
+    bodies: pa.Array, sys_flags: np.ndarray, size_bytes_max: int
+) -> Iterator[tuple[int, int, dict[int, bytes | None]]]:
+    """Rows in parts: begin, end, and of the compressed bodies among them the inflated ones, by their place in the part.
+
+    Args:
+        bodies: as they are stored.
+        sys_flags: of the same messages.
+        size_bytes_max: of the inflated bodies of a part together, where it has more than one.
+    """
+    begin, size_bytes, plain = 0, 0, dict[int, bytes | None]()
+    for place in np.flatnonzero(sys_flags & COMPRESSED).tolist():
+        body = decompressed_or_none(bodies[place].as_py() or b"", int(sys_flags[place]))
+        if plain and size_bytes + len(body or b"") > size_bytes_max:
+            yield begin, place, plain
+            begin, size_bytes, plain = place, 0, {}
+        plain[place - begin] = body
+        size_bytes += len(body or b"")
+    yield begin, len(bodies), plain

@@ -1,6 +1,7 @@
 """The job `table` over a real gateway: every message is in the table once, with its body as columns."""
 
 import io
+import itertools
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ import pytest
 from pipeline.rocketmq.errors import DataLostError
 from pipeline.scan.options import OptionError
 from pipeline.table import table as job
-from pipeline.table.iceberg import opened_catalog
+from pipeline.table.iceberg import TopicTable, opened_catalog
 from reput.gateway.v1.gateway_service_pb2 import AppendMessagesRequest
 from reput.gateway.v1.gateway_service_pb2_grpc import GatewayServiceStub
 from reput.message.v1.message_pb2 import NewMessage
@@ -281,6 +282,59 @@ def test_messages_that_the_store_lost_are_named_and_skipped_only_if_told(
         caught_up(endpoint, "Lost", lake(tmp_path), startingOffsets=ahead, failOnDataLoss="false", **JSON)["row_count"]
         == 0
     )
+
+
+def test_a_worker_that_fails_in_the_middle_of_a_micro_batch_adds_nothing_of_it(
+    stack: HostedStack, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for queue_id in range(2):
+        fill(stack, "Half", [b'{"id":%d}' % (10 * queue_id + i) for i in range(10)], queue_id=queue_id)
+    catalog = lake(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "FILE_ROW_COUNT_MIN", 1)  # two workers, each with files of its own
+        written = TopicTable.write
+        calls = itertools.count()
+
+        def write(target: TopicTable, rows: Any) -> Any:
+            if next(calls):
+                raise OSError("the disk is full")
+            return written(target, rows)
+
+        patched.setattr(TopicTable, "write", write)
+        with pytest.raises(OSError, match="the disk is full"):
+            caught_up(endpoint, "Half", catalog, **JSON)
+    assert (rows(catalog), len(data_files(tmp_path))) == ([], 1)
+
+    caught_up(endpoint, "Half", catalog, **JSON)
+
+    assert ids(catalog) == list(range(20))
+
+
+def test_bodies_that_inflate_to_much_are_never_in_memory_together(
+    stack: HostedStack, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 bodies of 300 bytes inflate to 15 MiB here; 64 MiB of a micro-batch once did to as many GiB."""
+    body = zlib.compress(bytes(256 << 10))
+    messages = [NewMessage(topic="Bombs", body=body, queue_id=number % 2, sys_flag=0x1) for number in range(60)]
+    with grpc.insecure_channel(endpoint) as channel:
+        GatewayServiceStub(channel).AppendMessages(AppendMessagesRequest(messages=messages), timeout=WAIT_SECONDS_MAX)
+    stack.wait_until_built()
+    monkeypatch.setattr(job, "BATCH_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(job, "HELD_BYTES_MAX", 3 << 20)
+    sizes: list[int] = []
+    written = TopicTable.write
+
+    def write(target: TopicTable, rows: Any) -> Any:
+        sizes.extend([rows.nbytes] if len(rows) else [])
+        return written(target, rows)
+
+    monkeypatch.setattr(TopicTable, "write", write)
+
+    counts = caught_up(endpoint, "Bombs", lake(tmp_path))
+
+    assert max(sizes) <= 5 << 20, "what is held, and a batch of each thread"
+    assert counts["file_count"] == len(sizes) >= 4
+    assert [row["body"] for row in rows(lake(tmp_path))] == [bytes(256 << 10)] * 60
 
 
 def test_options_that_the_job_sets_are_refused(endpoint: str, tmp_path: Path) -> None:
