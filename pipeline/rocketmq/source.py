@@ -28,7 +28,7 @@ its checkpoint alone.
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -229,10 +229,15 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         options: what to read.
         schema: the columns.
         format_: of column `bodyValue`; None: there is none.
+
+    Attributes:
+        resumes_at: where the stream goes on in a queue that ends before the stream's position, given the queue and its end;
+            called only where `failOnDataLoss` is false. By default at the end: a stream does not know what it has written.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType, format_: BodyFormat | None = None) -> None:
         super().__init__(options, schema, format_)
+        self.resumes_at: Callable[[QueueKey, int], int] = lambda key, end: end
         self._gateways: Gateways | None = None
         self._target: Positions | None = None
         self._latest: Positions | None = None
@@ -240,7 +245,7 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         self._told: Positions = {}  # what the consumer group was set to
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_gateways": None, "_target": None, "_latest": None}
+        return {**self.__dict__, "_gateways": None, "_target": None, "_latest": None, "resumes_at": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """The positions at which a query without a checkpoint begins."""
@@ -308,6 +313,10 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
                 ranges.append(MessageRange(queue.endpoint, key, part.start, part.stop))
         return self._tasks(ranges)
 
+    def first_after(self, key: QueueKey, time_millis: int) -> int:
+        """The queue offset of the first message that was stored after a time; without one, the queue's end."""
+        return self._open()[self._held[key].endpoint].search_offset(key, time_millis + 1)
+
     def commit(self, end: dict[str, Any]) -> None:
         """Sets the consumer group's positions, if the options name one."""
         self._tell_group(from_checkpoint(end))
@@ -359,16 +368,17 @@ class RocketMQStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerA
         return end
 
     def _shrunk_to(self, key: QueueKey, position: int, queue: HeldRange) -> int:
-        """The next position in a queue that ends before the stream's position: that position, unless the log was cut."""
+        """The next position in a queue that ends before the stream's position: that position, unless the queue is another."""
         if queue.max_offset >= position:
             return position
         # Queues that are rebuilt after a crash are short for a while; this call waits until they are built.
         response = self._open()[queue.endpoint].messages_or_end(key, position, 1)
         if response.max_offset >= position:
             return position
-        why = f"the queue ends at {response.max_offset}, so its log was cut or replaced"
-        self._report_loss(key, response.max_offset, position, why)
-        return int(response.max_offset)
+        end = int(response.max_offset)
+        why = f"the queue ends at {end}, so its log was cut or replaced, or its topic was deleted at a broker and made again"
+        self._report_loss(key, end, position, why)
+        return min(self.resumes_at(key, end), end)
 
     def _report_loss(self, key: QueueKey, begin: int, end: int, why: str) -> None:
         report_loss(key, begin, end, why, fail_on_data_loss=self._options.fail_on_data_loss)

@@ -38,7 +38,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationException,
 )
-from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.expressions import AlwaysTrue, And, EqualTo
 from pyiceberg.io.pyarrow import ArrowScan, parquet_file_to_data_file, pyarrow_to_schema, write_file
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionFieldValue, PartitionKey
@@ -58,7 +58,7 @@ from pyiceberg.types import (
     StructType,
 )
 
-from pipeline.rocketmq.positions import Positions, from_checkpoint, to_checkpoint
+from pipeline.rocketmq.positions import Positions, QueueKey, from_checkpoint, to_checkpoint
 from services.object_uri import masked
 from store.errors import InvalidArgumentError, ServiceUnavailableError
 
@@ -232,6 +232,18 @@ class TopicTable:
         """Where the next run goes on; None: no run has committed yet."""
         kept = _kept_positions(self._table)
         return None if kept is None else from_checkpoint(json.loads(kept))
+
+    def last_store_time_millis(self, key: QueueKey) -> int | None:
+        """When the newest row of a queue was stored, milliseconds since 1970 UTC; None: the table has none. Reads two columns.
+
+        Raises:
+            ServiceUnavailableError: the catalog cannot be reached.
+        """
+        of_queue = And(EqualTo("brokerName", key.broker_name), EqualTo("queueId", key.queue_id))
+        with answering(self._catalog.name):
+            found = self._table.scan(row_filter=of_queue, selected_fields=(TIME_COLUMN,)).to_arrow_batch_reader()
+            micros = [pc.max(batch.column(TIME_COLUMN).cast(pa.int64())).as_py() for batch in found]
+        return max((each // 1000 for each in micros if each is not None), default=None)
 
     def write(self, rows: pa.Table) -> list[DataFile]:
         """Writes rows as Parquet files, one for each day, which are no part of the table before `append`."""

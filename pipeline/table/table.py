@@ -25,7 +25,7 @@ from pipeline.job import JobReport, Progress, silent
 from pipeline.rocketmq.bodies.compression import inflated_parts
 from pipeline.rocketmq.bodies.formats import JSON
 from pipeline.rocketmq.bodies.json_bodies import JsonBodies
-from pipeline.rocketmq.positions import Positions, from_checkpoint, to_checkpoint
+from pipeline.rocketmq.positions import Positions, QueueKey, from_checkpoint, to_checkpoint
 from pipeline.rocketmq.rows import BATCH_BYTES_MAX, BODY_VALUE
 from pipeline.rocketmq.source import RocketMQDataSource, RocketMQStreamReader
 from pipeline.scan.arrow_batches import replaced
@@ -111,6 +111,12 @@ def run(
     )  # refuses a topic that is not there, before a table is made
     rows = Rows(reader, to_arrow_schema(schema, timezone="UTC"), bodies)
     target = TopicTable.of_topic(catalog, table, topic, rows.schema)
+
+    def resumes_at(key: QueueKey, end: int) -> int:
+        last = target.last_store_time_millis(key)
+        return 0 if last is None else reader.first_after(key, last)
+
+    reader.resumes_at = resumes_at
     counts = {"row_count": 0, "commit_count": 0, "file_count": 0, "overtaken_count": 0}
     overtaken_count = 0
     try:

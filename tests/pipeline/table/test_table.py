@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from pipeline.rocketmq.errors import DataLostError
 from pipeline.scan.options import OptionError
 from pipeline.table import table as job
 from pipeline.table.iceberg import TopicTable, opened_catalog
-from reput.gateway.v1.gateway_service_pb2 import AppendMessagesRequest
+from reput.gateway.v1.gateway_service_pb2 import AppendMessagesRequest, DeleteTopicRequest
 from reput.gateway.v1.gateway_service_pb2_grpc import GatewayServiceStub
 from reput.message.v1.message_pb2 import NewMessage
 from reput_client import Producer
@@ -282,6 +283,55 @@ def test_messages_that_the_store_lost_are_named_and_skipped_only_if_told(
         caught_up(endpoint, "Lost", lake(tmp_path), startingOffsets=ahead, failOnDataLoss="false", **JSON)["row_count"]
         == 0
     )
+
+
+def test_a_queue_that_begins_anew_is_named_and_read_from_its_first_message_if_told(tmp_path: Path) -> None:
+    """A broker that deletes a topic and makes it again begins its queues at 0; our own go on behind what was deleted."""
+    catalog = lake(tmp_path / "lake")
+    with hosted_stack(tmp_path / "before") as stack:
+        fill(stack, "Anew", [b'{"id":%d}' % i for i in range(10)], queue_id=0)
+        caught_up(stack.addresses["gateway"], "Anew", catalog, **JSON)
+    with hosted_stack(tmp_path / "after") as stack:
+        endpoint = stack.addresses["gateway"]
+        fill(stack, "Anew", [b'{"id":%d}' % i for i in range(100, 104)], queue_id=0)
+        with pytest.raises(
+            DataLostError, match=r"Messages 4 to 9 of queue 0 of topic 'Anew'.* the queue ends at 4.*made again"
+        ):
+            caught_up(endpoint, "Anew", catalog, **JSON)
+        assert ids(catalog) == list(range(10))
+
+        counts = caught_up(endpoint, "Anew", catalog, failOnDataLoss="false", **JSON)
+
+        assert counts["row_count"] == 4
+        assert ids(catalog) == [*range(10), *range(100, 104)]
+        fill(stack, "Anew", [b'{"id":104}'], queue_id=0)
+        assert caught_up(endpoint, "Anew", catalog, **JSON)["row_count"] == 1
+    assert ids(catalog) == [*range(10), *range(100, 105)]
+
+
+def test_of_a_log_that_was_cut_only_what_is_new_is_added(tmp_path: Path) -> None:
+    """A store that is restored from a copy: its queue ends before the table's position, too, and the table has its messages."""
+    catalog = lake(tmp_path / "lake")
+    with hosted_stack(tmp_path / "store") as stack:
+        fill(stack, "Cut", [b'{"id":%d}' % i for i in range(4)], queue_id=0)
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    with hosted_stack(tmp_path / "store") as stack:
+        fill(stack, "Cut", [b'{"id":%d}' % i for i in range(4, 10)], queue_id=0)
+        caught_up(stack.addresses["gateway"], "Cut", catalog, **JSON)
+    with hosted_stack(tmp_path / "copy") as stack:
+        fill(stack, "Cut", [b'{"id":50}', b'{"id":51}'], queue_id=0)
+        lenient = {"failOnDataLoss": "false", **JSON}
+        assert caught_up(stack.addresses["gateway"], "Cut", catalog, **lenient)["row_count"] == 2
+    assert ids(catalog) == [*range(10), 50, 51]
+
+
+def test_a_topic_that_is_deleted_and_made_again_here_goes_on(stack: HostedStack, endpoint: str, tmp_path: Path) -> None:
+    fill(stack, "Again", [b'{"id":%d}' % i for i in range(5)], queue_id=0)
+    caught_up(endpoint, "Again", lake(tmp_path), **JSON)
+    stack.gateway.DeleteTopic(DeleteTopicRequest(topic="Again"), timeout=WAIT_SECONDS_MAX)
+    fill(stack, "Again", [b'{"id":%d}' % i for i in range(5, 7)], queue_id=0)
+    assert caught_up(endpoint, "Again", lake(tmp_path), **JSON)["row_count"] == 2
+    assert ids(lake(tmp_path)) == list(range(7))
 
 
 def test_a_worker_that_fails_in_the_middle_of_a_micro_batch_adds_nothing_of_it(
