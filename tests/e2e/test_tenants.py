@@ -1,10 +1,13 @@
 """Quotas of namespaces over both doors of a whole installation, changed while it runs (docs/tenants.md)."""
 
+import contextlib
+import functools
 import json
 import os
 import pathlib
 import re
 import shlex
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 
@@ -23,10 +26,12 @@ from store.errors import QuotaExceededError
 from store.format.topic import namespace_of
 from store.walk.log_reader import LogReader
 from tests.gateway.remoting.requests import DoorClient, heartbeat, send_fields
+from tests.rocketmq import real_broker
 from tests.support.ports import free_port
 from tests.support.stack import HostedStack, hosted_stack
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
+OFFICIAL_SOURCES = pathlib.Path(__file__).parents[1] / "gateway/rocketmq/java"
 NONE = "[namespaces.team-a]\nsent_messages_per_second = 0\n"
 MANY = "[namespaces.team-a]\nsent_messages_per_second = 1_000_000\n"
 
@@ -94,7 +99,7 @@ def tenants(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tenants]:
         "REPUT_GATEWAY_TENANTS_FILE": str(file),
         "REPUT_GATEWAY_METRICS_ADDRESS": f"127.0.0.1:{port}",
     }
-    with hosted_stack(directory / "store", settings=settings, remoting_port=0) as stack:
+    with hosted_stack(directory / "store", settings=settings, remoting_port=0, nameserver_port=0) as stack:
         yield Tenants(stack, file, f"http://127.0.0.1:{port}/metrics")
 
 
@@ -275,6 +280,75 @@ def test_a_client_beyond_the_quota_of_its_namespace_is_refused_at_both_doors(ten
     assert tenants.door.call(RequestCode.HEART_BEAT, at_door).code == ResponseCode.SUCCESS
     tenants.door.close()
     wait_until(lambda: not listed(tenants, "team-d")[0].connection_count, "the connection has ended")
+
+
+class OfficialTenant:
+    """The official Java client over gRPC, in any namespace (`java/OfficialTenant.java`)."""
+
+    def __init__(self, gateway: str, work: pathlib.Path) -> None:
+        classpath = real_broker.build_classpath(OFFICIAL_SOURCES, real_broker.TOOLS.with_name("official-client"))
+        command = ["java", *real_broker.SHORT_LIFE[:2], f"-Duser.home={work}", "-cp", classpath, "OfficialTenant"]
+        with open(work / "official.log", "wb") as log:
+            self._process = subprocess.Popen(
+                [*command, gateway, "Orders"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
+
+    def send(self, namespace: str) -> str:
+        """What it says of one message: `SENT`, or `REFUSED` and the exception."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{namespace}\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().strip()
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.mark.rocketmq
+@pytest.mark.skipif(real_broker.why_unavailable() is not None, reason=str(real_broker.why_unavailable()))
+def test_unmodified_clients_are_refused_over_the_quota_of_their_namespace_and_served_again_behind_it(
+    tenants: Tenants, tmp_path: pathlib.Path
+) -> None:
+    """One of gRPC and one of remoting; those of another namespace are served meanwhile."""
+    tenants.write(MANY)
+    wait_until(lambda: not is_refused(tenants), "the changed file holds")
+    for namespace in ("team-a", "team-b"):
+        tenants.append(f"{namespace}%Orders")
+    nameserver = tenants.stack.addresses["nameserver"]
+    with contextlib.closing(DoorClient(nameserver)) as names:
+        for namespace in ("team-a", "team-b"):
+            route = functools.partial(names.call, RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=f"{namespace}%Orders")
+            wait_until(lambda: route().code == ResponseCode.SUCCESS, "the topic is registered")  # noqa: B023
+
+    def over_remoting() -> list[str]:
+        said = real_broker.clients(real_broker.VERSION).run("NamespaceSends", nameserver, "Orders", "team-a", "team-b")
+        return [line.removeprefix("> ") for line in said.splitlines() if line.startswith("> ")]
+
+    def refused_count() -> float:
+        return tenants.shown("reput_tenant_refused_total")['{namespace="team-a",quota="sent_messages_per_second"}']
+
+    with contextlib.closing(OfficialTenant(tenants.stack.addresses["gateway"], tmp_path)) as official:
+        for namespace in ("team-a", "team-b"):
+            assert official.send(namespace) == "SENT"
+        assert over_remoting() == ["SENT", "SENT"]
+
+        tenants.write(NONE)
+        wait_until(lambda: is_refused(tenants), "the changed file holds")
+        before = refused_count()
+        assert official.send("team-a") == "REFUSED TooManyRequestsException"
+        attempted = refused_count()
+        assert attempted - before > 1, "its own repetition is refused, too"
+        assert official.send("team-b") == "SENT"
+        assert over_remoting() == [f"REFUSED {ResponseCode.FLOW_CONTROL}", "SENT"]
+        assert refused_count() - attempted == 1, "a producer of remoting does not repeat it"
+
+        tenants.write(MANY)
+        wait_until(lambda: not is_refused(tenants), "the changed file holds")
+        assert official.send("team-a") == "SENT"
+        assert over_remoting() == ["SENT", "SENT"]
 
 
 def test_the_commands_and_the_file_of_the_page_work_as_they_stand(
