@@ -28,7 +28,7 @@ its checkpoint alone.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -102,7 +102,7 @@ def sampled_schema(options: ReadOptions) -> StructType:
     return found
 
 
-def _newest_bodies(options: ReadOptions) -> Iterator[bytes | None]:
+def _newest_bodies(options: ReadOptions) -> Generator[bytes | None, None, None]:
     """Bodies of the newest messages of the queues, as their producers sent them; None for one that cannot be decompressed."""
     with Gateways(options.endpoints, options.retry_seconds, options.security) as gateways:
         held = choose_queues(gateways.queue_ranges(), options.subscription)

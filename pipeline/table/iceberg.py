@@ -239,7 +239,8 @@ class TopicTable:
         Raises:
             ServiceUnavailableError: the catalog cannot be reached.
         """
-        of_queue = And(EqualTo("brokerName", key.broker_name), EqualTo("queueId", key.queue_id))
+        equal_to: Any = EqualTo  # its models hide that it takes a name and a value
+        of_queue = And(equal_to("brokerName", key.broker_name), equal_to("queueId", key.queue_id))
         with answering(self._catalog.name):
             found = self._table.scan(row_filter=of_queue, selected_fields=(TIME_COLUMN,)).to_arrow_batch_reader()
             micros = [pc.max(batch.column(TIME_COLUMN).cast(pa.int64())).as_py() for batch in found]
