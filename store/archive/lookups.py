@@ -145,17 +145,22 @@ class LogFileLookups(ABC, Generic[AnyLogFile]):
 
         The files that the rows name are not read.
         """
+        return self._asked()[1]
+
+    def _asked(self) -> tuple[list[AnyLogFile], StoreError | None]:
+        """The sound log files and the problem, of one listing: in an object store each costs requests."""
         try:
             listed = self._listed()
         except StoreError as error:
-            return error
+            return [], error
+        sound = _sound(listed)
         damaged = next((each for each in listed if isinstance(each, StoreError)), None)
         if damaged is not None:
-            return damaged
-        for before, after in pairwise(_sound(listed)):
+            return sound, damaged
+        for before, after in pairwise(sound):
             if before.end_offset < after.first_offset:
-                return missing_log(before.end_offset, after.first_offset)
-        return None
+                return sound, missing_log(before.end_offset, after.first_offset)
+        return sound, None
 
     def range(self) -> tuple[int, int]:
         """First and end commit-log offset (bytes); (0, 0) when it is empty."""
@@ -209,11 +214,7 @@ class LogFileLookups(ABC, Generic[AnyLogFile]):
         """
         hash_ = key_hash(index_key(topic, key))
         found: list[int] = []
-        problem = self.problem()
-        try:
-            log_files = _sound(self._listed())
-        except StoreError:
-            return KeyHits((), False, problem)
+        log_files, problem = self._asked()
         for log_file in reversed(log_files):
             if below_offset is not None and log_file.first_offset >= below_offset:
                 continue
@@ -236,8 +237,8 @@ class LogFileLookups(ABC, Generic[AnyLogFile]):
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> QueueHits:
         """Up to `count` messages of a queue from a queue offset on; missing places are skipped."""
         found: list[ArchivedUnit] = []
-        problem = self.problem()
-        for log_file in self._with_topic(topic):
+        log_files, problem = self._asked()
+        for log_file in (each for each in log_files if each.has_topic(topic)):
             if len(found) >= count:
                 break
             try:
@@ -258,8 +259,8 @@ class LogFileLookups(ABC, Generic[AnyLogFile]):
         """
         found: int | None = None
         spans: list[tuple[int, int]] = []
-        problem = self.problem()
-        for log_file in self._with_topic(topic):
+        log_files, problem = self._asked()
+        for log_file in (each for each in log_files if each.has_topic(topic)):
             try:
                 with self._opened(log_file) as reader:
                     span = reader.time_span(topic, queue_id)
@@ -294,13 +295,6 @@ class LogFileLookups(ABC, Generic[AnyLogFile]):
                             known = ranges.get((name, queue_id), (first, last + 1))
                             ranges[name, queue_id] = (min(known[0], first), max(known[1], last + 1))
         return ranges
-
-    def _with_topic(self, topic: str) -> list[AnyLogFile]:
-        """The sound log files with a record of a topic; none when none can be listed, which `problem` says."""
-        try:
-            return [log_file for log_file in _sound(self._listed()) if log_file.has_topic(topic)]
-        except StoreError:
-            return []
 
 
 # Of either kind.

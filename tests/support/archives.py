@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.archive import archive as archive_job
-from store.files.file_system import RealFileSystem
+from store.files.file_system import FILE_MODE, FileStamp, PathLike, RealFileSystem
 from store.files.locks import OwnerLock
 from store.format.checkpoint import encode_durable_mark
 from store.format.host import Host
@@ -137,12 +137,31 @@ def make_file_ahead(root: Path, *, file_bytes: int = FILE_BYTES) -> Path:
 
 
 class CountingFileSystem(RealFileSystem):
-    """Counts what is read."""
+    """Counts what is read.
+
+    Attributes:
+        read_bytes: of all reads.
+        request_count: of what a file system that is elsewhere is asked, one after the other: each is a round trip.
+    """
 
     def __init__(self) -> None:
         self.read_bytes = 0
+        self.request_count = 0
 
     def pread(self, fd: int, size_bytes: int, position: int) -> bytes:
         data = super().pread(fd, size_bytes, position)
         self.read_bytes += len(data)
+        self.request_count += 1
         return data
+
+    def open(self, path: PathLike, flags: int, mode: int = FILE_MODE) -> int:
+        self.request_count += 1
+        return super().open(path, flags, mode)
+
+    def listdir(self, path: PathLike) -> list[str]:
+        self.request_count += 1
+        return super().listdir(path)
+
+    def stamp(self, path: PathLike) -> FileStamp:
+        self.request_count += 1
+        return super().stamp(path)

@@ -42,7 +42,7 @@ from store.format.record import Record
 from store.readers.index_reader import IndexLayout
 from tests.pipeline.rebuild.rebuilding import assert_same_store
 from tests.pipeline.rebuild.shuffling import FakeSpark
-from tests.support.archives import BROKER, Archived, archived
+from tests.support.archives import BROKER, Archived, archived, message, write_log
 from tests.support.object_store import CREDENTIALS, ObjectStore, running_object_store
 
 LAYOUT = StoreLayout(4000, IndexLayout(500, 1000))
@@ -122,6 +122,32 @@ def test_an_archive_behind_a_uri_is_verified_and_restored(
     assert (report.findings, report.counts["record_count"]) == ([], len(made.records))
     assert bytes_below(tmp_path / "there/commitlog") == bytes_below(tmp_path / "here/commitlog")
     assert bytes_below(tmp_path / "there/consumequeue") == bytes_below(tmp_path / "here/consumequeue")
+
+
+def test_a_point_lookup_by_key_takes_a_bounded_number_of_requests(object_store: ObjectStore, tmp_path: Path) -> None:
+    """Counted by the server. The figures of docs/tables.md; each request waits for the one before."""
+    for message_count in (500, 1500):
+        messages = [message(n, keys=f"k{n}") for n in range(message_count)]
+        made = archived(write_log(tmp_path / f"{message_count}", messages), tmp_path / f"archive-{message_count}")
+        uri = object_store.upload(made.archive, f"stores/lookups-{message_count}")
+        segment_count = len(list((made.archive / "segments" / BROKER).glob("0*.json")))
+        object_store.request_count()
+        reader = UnionReader(uri, None, broker_name=BROKER)
+        opened = object_store.request_count()
+
+        def asked(number: int) -> tuple[int, int]:
+            """Requests of a key, at any time and in the millisecond of its message."""
+            found = reader.by_key("orders", f"k{number}")  # noqa: B023
+            at_any_time = object_store.request_count()
+            millis = found.messages[0].record.store_time_millis
+            again = reader.by_key("orders", f"k{number}", begin_millis=millis, end_millis=millis)  # noqa: B023
+            assert [each.record.keys for each in again.messages] == [(f"k{number}",)]
+            return at_any_time, object_store.request_count()
+
+        assert opened == 7 + 2 * segment_count
+        assert asked(message_count - 1) == (31 + 2 * segment_count, 28), "the first one opens all indexes"
+        assert asked(0) == (31, 28), "a row group of another file"
+        assert asked(1) == (28, 28)
 
 
 def restore_there(archive: str, uri: str) -> None:

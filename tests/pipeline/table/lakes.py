@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.io.pyarrow import PyArrowFile, PyArrowFileIO
 
 from pipeline.table.iceberg import opened_catalog
 
@@ -63,6 +64,16 @@ class FaultyCatalog(SqlCatalog):
         if fault == "answer lost":
             raise CommitStateUnknownException("the connection ended")
         return answer
+
+
+class CountingFileIO(PyArrowFileIO):
+    """Notes the locations of the files that pyiceberg opens."""
+
+    opened: ClassVar[list[str]] = []
+
+    def new_input(self, location: str) -> PyArrowFile:
+        self.opened.append(location)
+        return super().new_input(location)
 
 
 def faulty(directory: Path) -> FaultyCatalog:

@@ -3,16 +3,36 @@
 import hashlib
 import json
 import random
-from pathlib import Path
+import time
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from pipeline.archive import archive as archive_job
 from pipeline.table import archived as job
+from pipeline.table.iceberg import opened_catalog
 from store.archive.archive_reader import ArchiveReader
+from store.archive.manifest import SETTLED_NANOS
+from store.archive.parquet_files import ParquetFiles
 from store.errors import InvalidArgumentError, ServiceUnavailableError, UnsupportedStoreError
-from tests.pipeline.table.lakes import FaultyCatalog, catalog_flags, faulty, lake, rows
-from tests.support.archives import BEGIN_MILLIS, BROKER, Archived, archived, message, write_log
+from tests.pipeline.table.lakes import (
+    CountingFileIO,
+    FaultyCatalog,
+    catalog_flags,
+    faulty,
+    lake,
+    rows,
+    settings,
+)
+from tests.support.archives import (
+    BEGIN_MILLIS,
+    BROKER,
+    Archived,
+    CountingFileSystem,
+    archived,
+    message,
+    write_log,
+)
 from tests.support.command import run_command
 from tests.support.fixture_stores import walk_frames
 
@@ -126,6 +146,47 @@ def test_a_catalog_that_is_away_changes_neither_archive_nor_point_lookups(made: 
     assert digests(made.archive) == before
     found = ArchiveReader(made.archive, BROKER).search("orders", "k3")
     assert list(found.commit_log_offsets) == made.keyed("orders", "k3")
+
+
+def test_a_point_lookup_by_key_asks_as_little_with_a_table_as_without(made: Archived, tmp_path: Path) -> None:
+    """The figures of docs/tables.md: what the archive's file system is asked, one after the other."""
+    records = [record for record in made.records if record.topic == "orders"]
+    newest, oldest = records[-1], records[0]
+
+    def asked() -> list[int]:
+        fs = CountingFileSystem()
+        reader = ArchiveReader(made.archive, BROKER, fs, ParquetFiles(fs), lambda: time.time_ns() + SETTLED_NANOS * 2)
+        reader.range()  # reads the manifests
+        counts = []
+        for record in (newest, newest, oldest, oldest):
+            before = fs.request_count
+            window = {"begin_millis": record.store_time_millis, "end_millis": record.store_time_millis}
+            (offset,) = reader.search("orders", record.unique_key, **window).commit_log_offsets
+            assert reader.record(offset) == record
+            counts.append(fs.request_count - before)
+        return counts
+
+    without = asked()
+    job.run(made.archive, "orders", lake(tmp_path), TABLE, broker_name=BROKER)
+    print(without)
+    assert asked() == without == [15, 7, 15, 7], "the first one in a segment opens its index and a Parquet file"
+
+
+def test_an_engine_opens_one_of_the_data_files_for_a_unique_key(made: Archived, tmp_path: Path) -> None:
+    """Bounds of each file are in the table's manifest, and unique keys rise with the time."""
+    job.run(made.archive, "orders", lake(tmp_path), TABLE, broker_name=BROKER)
+    counting = f"{CountingFileIO.__module__}.{CountingFileIO.__name__}"
+    table = opened_catalog("lake", {**settings(tmp_path), "py-io-impl": counting}).load_table(TABLE)
+    wanted = next(record for record in made.records[600:] if record.topic == "orders")
+    assert len(list(table.scan().plan_files())) > 3
+    CountingFileIO.opened.clear()
+
+    found = table.scan(f"uniqKey = '{wanted.unique_key}'").to_arrow().to_pylist()
+
+    assert [row["physicalOffset"] for row in found] == [wanted.commit_log_offset]
+    opened = [PurePosixPath(location).suffix for location in CountingFileIO.opened]
+    assert opened.count(".parquet") == 1
+    assert len(opened) <= 3, "the list of manifests, the manifest and the file"
 
 
 def test_what_is_no_archive_or_has_no_such_topic_is_refused(made: Archived, tmp_path: Path) -> None:
