@@ -59,7 +59,7 @@ SPARED = ("r3", "gateway-2")  # from the upgrade on
 # Jobs run so often in a run, and not more often or more rarely than that.
 JOB_COUNT, JOB_SECONDS_MIN, JOB_SECONDS_MAX = 20, 5.0, 120.0
 # A file stays for so many rounds of the jobs, and so long at least: no group may fall behind by that in a failover.
-RESERVED_ROUNDS, RESERVED_SECONDS_MIN = 3, 30
+RESERVED_ROUNDS, RESERVED_SECONDS_MIN = 3, 120
 FILE_BYTES, FILE_BYTES_OF_HOURS, HOURS_SECONDS = 256 << 10, 2 << 20, 1800
 COLD_COUNT = 20  # messages that are looked for in the cold tier
 PROGRESS_SECONDS = 60.0
