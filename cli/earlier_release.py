@@ -15,7 +15,7 @@ from services.following.state_topic.state_log import KIND_BY_TAGS_CODE
 from services.following.state_topic.state_writer import FULL_BEGIN, FULL_END, STATE_QUEUE
 from store.audit.findings import Findings
 from store.audit.state_audit import REBUILD_MARK
-from store.errors import ServiceUnavailableError, UnsupportedStoreError
+from store.errors import RecordCorruptedError, ServiceUnavailableError, StoreCorruptedError, UnsupportedStoreError
 from store.features.signs import read_signs
 from store.features.table import found_features
 from store.files.config_file import read_config_file
@@ -36,6 +36,8 @@ _TYPED = {"lite-topics": "LITE", "priority-topics": "PRIORITY"}
 _SHOWN = 5
 # Found in a log without queues: 24 bytes each. A service writes its full state again after 50,000 changes.
 STATE_RECORD_COUNT_MAX = 10_000_000
+# Records of state that the queue lacks, kept one by one; with more, the whole log is read.
+BEHIND_COUNT_MAX = 100_000
 _PROGRESS_RECORD_COUNT = 8_192
 
 
@@ -44,7 +46,8 @@ def unknown_to(
 ) -> Findings:
     """What a store has of which a release of RELEASES knows nothing, as findings; none: it goes on with all of it.
 
-    Where the queues are not beside the log, as in the volume of a commit log on Kubernetes, all of the log is read.
+    What cannot be read is a finding, too. Of the log only that is read which the queues do not have, or all of it where they
+    are not beside it, as in the volume of a commit log on Kubernetes.
 
     Args:
         fs: the file system.
@@ -54,22 +57,24 @@ def unknown_to(
 
     Raises:
         UnsupportedStoreError: there are too many records of state behind the newest full state.
-        ServiceUnavailableError: retention removed what was being read.
-        StoreError: the log cannot be read.
+        ServiceUnavailableError: retention removed what was being read, or a queue is being built.
     """
     findings = Findings(root)
     if RELEASES[release] >= _LITE_LEVEL:
         return findings
-    _add_topics(fs, root, findings)
     index = Path(own_state_dir(str(root), "index")) / "checkpoint.json"
     if (read_json_state(fs, index) or {}).get("tags_from") is not None:
         findings.add("RELEASE_INDEX_TAGS", index, 0, "the index has entries of tags")
     log = LogReader(root, fs)
     try:
+        _add_topics(fs, root, findings)
         known = _of_queues(fs, root, log) or _of_log(fs, root, log, on_progress)
         loaded = load_state(known.first, known.end, known.read_units, partial(_bodies, log))
     except FileNotFoundError as error:
         raise ServiceUnavailableError(f"{error.filename} was removed while it was read: run this again") from error
+    except (StoreCorruptedError, RecordCorruptedError) as error:
+        findings.add("RELEASE_NOT_READ", commit_log_dir(str(root)), 0, error.message)
+        return findings
     if known.light_count > 0:
         what = f"light queues (%LMQ%...) have {known.light_count} messages"
         findings.add("RELEASE_LIGHT_QUEUES", commit_log_dir(str(root)), 0, what, count=known.light_count)
@@ -84,7 +89,9 @@ def _add_topics(fs: FileSystem, root: Path, findings: Findings) -> None:
         if kind is not None:
             what = f"{_named('topics', found.evidence)} of the type {kind}"
             findings.add("RELEASE_TOPIC_TYPES", path, 0, what, count=len(found.evidence))
-    content = read_config_file(fs, path).content
+    content, problem, _ = read_config_file(fs, path)
+    if problem:
+        findings.add("RELEASE_NOT_READ", path, 0, problem)
     if content is None:
         return
     first = min(LogReader(root, fs).file_offsets(), default=0)
@@ -125,26 +132,38 @@ class _Known(NamedTuple):
 
 
 def _of_queues(fs: FileSystem, root: Path, log: LogReader) -> _Known | None:
-    """From the files of the queues; None where they are not built, or not there."""
+    """From the files of the queues, and from the log behind them; None where they are not built, not whole, or not there."""
     state = read_json_state(fs, Path(own_state_dir(str(root), "consumequeue")) / "checkpoint.json") or {}
+    log_first_offset = min(log.file_offsets(), default=0)
     try:
-        if state["next_offset"] == REBUILD_MARK:
-            return None
-        file_size_bytes = int(state["file_size_bytes"])
+        next_offset, file_size_bytes = int(state["next_offset"]), int(state["file_size_bytes"])
         light = state.get("light") or {"begin": 0, "end": 0}
         light_count = int(light["end"]) - int(light["begin"])
+        if next_offset == REBUILD_MARK or state.get("replay") or int(light.get("from_offset", 0)) > log_first_offset:
+            return None
     except (KeyError, TypeError, ValueError):
         return None
     files = OpenFiles(fs)
     directory = Path(queue_dir(str(root), STATE_TOPIC, STATE_QUEUE))
     queue, ext = QueueUnits(files, directory, file_size_bytes), QueueExtUnits(files, directory)
     queue.load()
-    log_first_offset = min(log.file_offsets(), default=0)
+    if not queue.end:  # no group has state, or somebody removed the queue
+        return None
+    behind: list[QueueUnit] = []
+    for request in log.dispatch_requests(next_offset, whole=True):
+        light_count += len(request.light_places)
+        if (request.topic, request.queue_id) == (STATE_TOPIC, STATE_QUEUE) and request.queue_offset >= queue.end:
+            behind.append(QueueUnit(request.commit_log_offset, request.record_size_bytes, request.tags_code))
+            if request.queue_offset != queue.end + len(behind) - 1 or len(behind) > BEHIND_COUNT_MAX:
+                return None
 
     def read_units(at: int, count: int) -> Sequence[QueueUnit]:
-        return list(ext.resolved(unit for _, unit in queue.units(at, count, log_first_offset)))
+        stored = max(min(count, queue.end - at), 0)
+        units = list(ext.resolved(unit for _, unit in queue.units(at, stored, log_first_offset))) if stored else []
+        from_log = max(at - queue.end, 0)
+        return units + behind[from_log : from_log + count - stored]
 
-    return _Known(light_count, queue.min_offset(log_first_offset), queue.end, read_units)
+    return _Known(light_count, queue.min_offset(log_first_offset), queue.end + len(behind), read_units)
 
 
 def _of_log(fs: FileSystem, root: Path, log: LogReader, on_progress: Callable[[int, int], None]) -> _Known:
@@ -152,7 +171,7 @@ def _of_log(fs: FileSystem, root: Path, log: LogReader, on_progress: Callable[[i
     numbers = array("q")  # three for each unit
     first = begin = light_count = 0
     total = sum(fs.stat_size(Path(commit_log_dir(str(root))) / log_file_name(each)) for each in log.file_offsets())
-    for count, request in enumerate(log.dispatch_requests()):
+    for count, request in enumerate(log.dispatch_requests(whole=True)):
         if count % _PROGRESS_RECORD_COUNT == 0:
             on_progress(request.commit_log_offset - min(log.file_offsets(), default=0), total)
         light_count += len(request.light_places)

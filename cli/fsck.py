@@ -61,7 +61,7 @@ def fsck(
     verbose: Verbose = False,
 ) -> int:
     """Check a stopped store: log, queues, indexes and checkpoints against each other. It only reads, except with --repair."""
-    from store.errors import StoreError, StoreLockedError, UnsupportedStoreError
+    from store.errors import ServiceUnavailableError, StoreError, StoreLockedError, UnsupportedStoreError
     from store.files.file_system import RealFileSystem
 
     use_list(delay_levels)
@@ -85,6 +85,8 @@ def fsck(
                 audit, report = _audit(fs, root, on_progress), None
     except (StoreLockedError, UnsupportedStoreError) as error:
         raise CliError(Exit.USAGE, error.reason(), error.message) from error
+    except ServiceUnavailableError as error:  # retention, or a builder, was at work meanwhile
+        raise CliError(Exit.UNAVAILABLE, error.reason(), error.message) from error
     except StoreError as error:
         raise _disk_failed(error.message) from error
     except OSError as error:

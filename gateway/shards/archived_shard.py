@@ -218,7 +218,9 @@ class ArchivedQueues:
             archived = self._archive.queues(topic).get((topic, queue_id))
         except StoreError as error:
             if live is None:
-                raise self._records.cause(unknown, error, deadline, below) from error
+                if (cause := self._records.cause(unknown, error, deadline, below)) is error:
+                    raise
+                raise cause from error
             if queue_offset < live.answer.min_offset:
                 live.problem = error
             return live
@@ -301,7 +303,9 @@ class ArchivedQueues:
             archived = self._archive.queues(topic).get((topic, queue_id))
         except StoreError as error:
             if live is None:
-                raise self._records.cause(unknown, error, deadline, below) from error
+                if (cause := self._records.cause(unknown, error, deadline, below)) is error:
+                    raise
+                raise cause from error
             if at_front:
                 live.problem = error
             return live

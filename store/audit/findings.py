@@ -118,6 +118,7 @@ _TABLE = (
     Code("TOPICS_MISSING", _I, Repair.OTHER, "create it before a RocketMQ broker serves this store, unless it was deleted"),
     Code("ABORT_FOUND", _I, Repair.OTHER, "the store was not stopped cleanly; the next start recovers it"),
     # What an earlier release does not know (`reput fsck STORE --release`; docs/upgrade.md).
+    Code("RELEASE_NOT_READ", _W, Repair.OTHER, "run `reput fsck STORE` first, and ask again: what else it has is not known"),
     Code("RELEASE_LITE_GROUPS", _W, Repair.OTHER, f"they wait while it runs; {_COMES_BACK} bind them again"),
     Code("RELEASE_REQUEST_MODES", _W, Repair.OTHER, f"it does not use them; {_COMES_BACK} set them again"),
     Code("RELEASE_PRIORITY_FACTORS", _W, Repair.OTHER, f"it does not use them; {_COMES_BACK} set them again"),

@@ -20,7 +20,8 @@ from reput.message.v1 import message_pb2
 from reput_client import AppendClient, NewMessage
 from services.following.state_topic.state_writer import CHANGE, FULL, FULL_BEGIN, FULL_END
 from store.files.file_system import RealFileSystem
-from store.files.json_state import write_json_state
+from store.files.json_state import read_json_state, write_json_state
+from store.format.derived.queue_unit import UNIT_SIZE_BYTES
 from store.format.properties import TAGS
 from tests.commitlog_svc.internal import append_internal, internal_record
 from tests.commitlog_svc.support import open_log
@@ -164,6 +165,73 @@ def test_a_log_whose_queues_lie_elsewhere_says_the_same(full_store: Path, tmp_pa
     assert texts_of(said) == {
         name: text for name, text in texts_of(ask(capsys, full_store)[1]).items() if name in wanted
     }
+
+
+def checkpoint_of(root: Path) -> tuple[Path, dict[str, Any]]:
+    path = root / "reput" / "consumequeue" / "checkpoint.json"
+    state = read_json_state(RealFileSystem(), path)
+    assert state is not None
+    return path, state
+
+
+@pytest.mark.parametrize("lacks", ["queue", "units", "rebuilt", "light queues"])
+def test_queues_that_are_behind_the_log_hid_what_it_has(
+    full_store: Path, tmp_path: Path, capsys: Capture, lacks: str
+) -> None:
+    """Followers that were down, an older `consumequeue/` beside a log, a rebuild that was killed: all is in the log."""
+    root = Path(shutil.copytree(full_store, tmp_path / "store"))
+    path, state = checkpoint_of(root)
+    queue = root / "consumequeue" / STATE_TOPIC / "0"
+    if lacks == "queue":
+        shutil.rmtree(queue)
+    elif lacks == "units":
+        state |= {"next_offset": 0}
+        state["light"] |= {"end": state["light"]["begin"]}
+        first, *others = sorted(queue.iterdir())
+        for each in others:
+            each.unlink()
+        data = first.read_bytes()
+        first.write_bytes(data[:UNIT_SIZE_BYTES].ljust(len(data), b"\x00"))
+    elif lacks == "rebuilt":
+        state |= {"replay": True}
+        state["light"] |= {"end": state["light"]["begin"]}
+    else:
+        state["light"] |= {"end": state["light"]["begin"], "from_offset": state["next_offset"]}
+    write_json_state(RealFileSystem(), path, state)
+
+    assert ask(capsys, root)[1]["counts"] == ALL
+
+
+@pytest.mark.parametrize("with_queues", [True, False])
+def test_a_log_that_is_damaged_is_not_taken_for_one_that_ends_there(
+    full_store: Path, tmp_path: Path, capsys: Capture, with_queues: bool
+) -> None:
+    root = Path(shutil.copytree(full_store, tmp_path / "store"))
+    path, state = checkpoint_of(root)
+    if with_queues:
+        write_json_state(RealFileSystem(), path, state | {"next_offset": 0})
+    else:
+        path.unlink()
+    (log,) = (root / "commitlog").iterdir()
+    with open(log, "r+b") as file:
+        file.seek(4)
+        file.write(b"????")
+
+    code, said = ask(capsys, root)
+
+    assert code == 1
+    assert "cannot be read behind byte 0" in texts_of(said)["RELEASE_NOT_READ"]
+
+
+def test_damaged_topics_are_told(full_store: Path, tmp_path: Path, capsys: Capture) -> None:
+    root = Path(shutil.copytree(full_store, tmp_path / "store"))
+    for path in (root / "config").glob("topics.json*"):
+        path.write_bytes(b"{")
+
+    code, said = ask(capsys, root)
+
+    assert code == 1
+    assert "topics.json" in texts_of(said)["RELEASE_NOT_READ"]
 
 
 def test_of_a_log_only_what_the_newest_full_state_of_this_release_needs_is_kept(

@@ -204,7 +204,7 @@ class LeadershipRules:
     def want_hand_over(self, successor: str) -> None:
         """The leader gives up for a member of its set: it acknowledges nothing any more.
 
-        If a change of the set that is under way takes that member out, any other member may lead.
+        If a change of the set that is under way takes that member out, any member may lead, this one's next life too.
 
         Raises:
             InvalidArgumentError: this replica does not lead, or the other one is not in sync.
@@ -320,7 +320,7 @@ class LeadershipRules:
             self._must_read = True
             return None
         if self._successor is not None:
-            # A change of the set that was under way may have taken the successor out: then any other member leads at once.
+            # A change of the set that was under way may have taken the successor out: then any member may lead at once.
             successor = self._successor if self._successor in record.in_sync else ""
             given_up = replace(following, leader="", hand_over_to=successor)
             return Step(Purpose.HAND_OVER, given_up, self._version)

@@ -3,6 +3,9 @@
 import os
 from pathlib import Path
 
+import pytest
+
+from store.errors import StoreCorruptedError
 from store.files.file_system import RealFileSystem
 from store.walk.frame_walk import FrameFilter
 from store.walk.frame_walk import walk_frames as walk_frames_of
@@ -69,3 +72,37 @@ def test_a_reader_goes_on_in_the_next_file_where_one_is_missing(tmp_path):
         base + number * size for base, count in ((0, 3), (5000, 3), (9000, 2)) for number in range(count)
     ]
     assert [r.commit_log_offset for r in LogReader(tmp_path).dispatch_requests(5000 + size)] == offsets[4:]
+
+
+def test_a_reader_of_a_whole_log_tells_an_end_from_damage(tmp_path):
+    directory = tmp_path / "commitlog"
+    directory.mkdir()
+    files = {base: closed(*frames_of([message()] * 3, base=base), size_bytes=1000) for base in (0, 1000)}
+    last = b"".join(frames_of([message()] * 2, base=2000)).ljust(1000, b"\0")
+    size = len(frames_of([message()])[0])
+
+    def count(**changed):
+        for base, data in {
+            **files,
+            2000: last,
+            3000: bytes(1000),
+            **{int(k[1:]): v for k, v in changed.items()},
+        }.items():
+            (directory / f"{base:020d}").write_bytes(data)
+        return len(list(LogReader(tmp_path).dispatch_requests(whole=True)))
+
+    assert count() == 8, "the file that is allocated ahead has none"
+    damaged = bytearray(last)
+    damaged[size + 4] ^= 0xFF
+    for wrong, says in (
+        ({"_2000": bytes(damaged)}, f"cannot be read behind byte {2000 + size}: "),
+        ({"_1000": bytes(1000)}, "no record at byte 1000, and something behind it"),
+        ({"_3000": b"?" * 1000}, f"no record at byte {2000 + 2 * size}, and something behind it"),
+    ):
+        with pytest.raises(StoreCorruptedError, match=says):
+            count(**wrong)
+    assert count() == 8
+    (directory / f"{1000:020d}").unlink()
+    with pytest.raises(StoreCorruptedError, match="bytes 1000 to 2000 of the log are missing"):
+        list(LogReader(tmp_path).dispatch_requests(whole=True))
+    assert len(list(LogReader(tmp_path).dispatch_requests(2000, whole=True))) == 2
