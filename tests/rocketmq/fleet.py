@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tests.rocketmq import remoting_programs
 from tests.support.failures import watch_log
+from tests.support.processes import put_first
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 
 TOPICS = ("Plain", "Ordered", "Late", "Sold")
@@ -19,6 +20,7 @@ KEY_COUNT = 16  # of Fleet.java
 # Clients divide queues anew each 20 s; a test has no time for that.
 REBALANCE_MILLIS = 1_000
 POLL_MILLIS = 1_000
+NICENESS = -5
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ class Fleet:
                 cwd=work,
                 text=True,
             )
+        # A client whose heartbeats come late loses its queues for a moment, and is handed messages again.
+        put_first([self._process.pid], NICENESS)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
