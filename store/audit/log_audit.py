@@ -27,7 +27,7 @@ from store.errors import RecordCorruptedError
 from store.files.file_system import FileSystem
 from store.files.mapped_files import MappedFile, MappedFileQueue, file_size_of
 from store.format.derived.queue_unit import tags_code
-from store.format.paths import commit_log_dir, log_file_name, parse_log_file_name
+from store.format.paths import commit_log_dir, has_log_file_form, log_file_name, parse_log_file_name
 from store.format.properties import dispatched_to
 from store.format.record import Record
 from store.walk.checks import FullCheck
@@ -80,9 +80,9 @@ class LogFiles:
         found: dict[int, int] = {}
         for name in fs.listdir(self.directory):
             offset = parse_log_file_name(name)
-            if offset is None:
+            if offset is None and not has_log_file_form(name):
                 findings.add("LOG_FOREIGN_FILE", self.directory / name, 0, "this is not the name of a log file")
-            elif not fs.is_file(self.directory / name) or offset > OFFSET_MAX:
+            elif offset is None or offset > OFFSET_MAX or not fs.is_file(self.directory / name):
                 findings.add(
                     "LOG_FILE_NAME", self.directory / name, 0, "it is no regular file, or its offset is too large"
                 )

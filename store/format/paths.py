@@ -38,6 +38,11 @@ def parse_log_file_name(name: str) -> int | None:
     return int(name) if _OFFSET_NAME.fullmatch(name) and int(name) <= OFFSET_MAX else None
 
 
+def has_log_file_form(name: str) -> bool:
+    """Whether a name is 20 digits, as those of log files are, whatever number they are."""
+    return _OFFSET_NAME.fullmatch(name) is not None
+
+
 def commit_log_dir(root: str) -> str:
     """Folder of the log files."""
     return posixpath.join(root, "commitlog")

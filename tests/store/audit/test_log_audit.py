@@ -146,6 +146,16 @@ def test_short_long_and_misnamed_files_are_named(copy_of_engine_crc_store: Path)
     ]
 
 
+@pytest.mark.parametrize("name", ["90000000000000000000", f"{1 << 62:020d}"])
+def test_a_first_file_whose_new_name_is_no_offset_was_taken_for_a_log_that_begins_later(
+    copy_of_engine_crc_store: Path, name: str
+) -> None:
+    directory = copy_of_engine_crc_store / "commitlog"
+    min(directory.iterdir()).rename(directory / name)
+
+    assert find(copy_of_engine_crc_store, "LOG_FILE_NAME").file == f"commitlog/{name}"
+
+
 def test_a_last_file_that_was_never_finished_is_a_warning(copy_of_engine_crc_store: Path) -> None:
     (copy_of_engine_crc_store / "commitlog" / f"{3 * 262144:020d}").write_bytes(b"")
 

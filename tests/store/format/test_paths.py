@@ -18,11 +18,13 @@ def test_log_file_names_have_twenty_digits() -> None:
 @pytest.mark.parametrize("name", ["", "0", "0000000000000104857x", "000000000000010485760", "٠" * 20, "abort"])
 def test_other_names_are_no_log_files(name: str) -> None:
     assert paths.parse_log_file_name(name) is None
+    assert not paths.has_log_file_form(name)
 
 
 @pytest.mark.parametrize("name", ["09223372036854775808", "9" * 20])
 def test_a_number_that_no_offset_can_be_names_no_file(name: str) -> None:
     assert paths.parse_log_file_name(name) is None
+    assert paths.has_log_file_form(name)
 
 
 def test_batch_queues_lie_beside_the_plain_ones() -> None:
