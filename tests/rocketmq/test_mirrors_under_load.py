@@ -76,6 +76,23 @@ def positions(store: pathlib.Path) -> dict[tuple[str, int], int]:
     }
 
 
+def tracks_of(stack: Stack, unique_key: str) -> list[pb.TrackMessageResponse.Track]:
+    """What became of a message, by group; asked again while the state of the groups is read."""
+    request = pb.TrackMessageRequest(topic=TOPIC, unique_key=unique_key)
+    found: list[pb.TrackMessageResponse] = []
+
+    def is_answered() -> bool:
+        try:
+            found.append(stack.gateway.TrackMessage(request, timeout=WAIT_SECONDS_MAX))
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise
+        return bool(found)
+
+    wait_until(is_answered, "the state of the groups is read")
+    return list(found[0].tracks)
+
+
 def known_positions(stack: Stack) -> dict[tuple[str, int], int]:
     """The group's positions as Reput has them; none while the state of the groups is read, which says to ask again."""
     try:
@@ -127,9 +144,8 @@ def check_tracks(stack: Stack, frames: Frames, where: dict[tuple[str, int], int]
     for state in ("NOT_CONSUMED", "RETRYING", "DEAD_LETTER"):
         chosen += [one for one in sent if wanted[one.commit_log_offset] == state][-5:]
     for one in chosen:
-        request = pb.TrackMessageRequest(topic=TOPIC, unique_key=one.properties["UNIQ_KEY"])
-        answer = stack.gateway.TrackMessage(request, timeout=WAIT_SECONDS_MAX)
-        (track,) = (row for row in answer.tracks if row.consumer_group == GROUP)
+        tracks = tracks_of(stack, one.properties["UNIQ_KEY"])
+        (track,) = (row for row in tracks if row.consumer_group == GROUP)
         state = wanted[one.commit_log_offset]
         found = (pb.TrackState.Name(track.state), len(track.copy_offset_msg_ids))
         assert found == (f"TRACK_STATE_{state}", copies.get(one.properties["UNIQ_KEY"], 0)), (one, track)
@@ -255,8 +271,7 @@ def test_a_broker_under_load_and_both_mirrors_of_it_answer_alike(tmp_path: pathl
             check_queries(mirror, of_broker)
         with running_stack(tmp_path / "alone", *flags[:3], settings=FILE_SIZE) as mirror:
             wait_until_shown(mirror, of_broker[-1][0] + len(of_broker[-1][1]))
-            request = pb.TrackMessageRequest(topic=TOPIC, unique_key=unique_key_of(of_broker))
-            (track,) = mirror.gateway.TrackMessage(request, timeout=WAIT_SECONDS_MAX).tracks
+            (track,) = tracks_of(mirror, unique_key_of(of_broker))
             assert (track.consumer_group, track.state) == ("", pb.TRACK_STATE_UNKNOWN)
             assert "--mirror-broker" in track.reason
     finally:
