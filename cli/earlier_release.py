@@ -1,4 +1,4 @@
-"""`reput fsck --release`: what an earlier release does not know of a store, so that somebody who goes back to it knows before.
+"""`reput fsck --release`: names what a store has that an earlier release does not support, before a downgrade to it.
 
 Only files are read, so a store that is served may be asked, too. The rows of docs/upgrade.md say what becomes of each kind.
 """
