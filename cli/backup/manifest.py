@@ -32,6 +32,11 @@ NAME_DIGIT_COUNT = 16
 KEPT_FOLDERS = ("config", "reput/commitlog")
 _SHA = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[^/\0]{1,255}")
+_OBJECT_NAME = re.compile(
+    rf"{LOG_FOLDER}/\d{{20}}/\d{{20}}-\d{{20}}-[0-9a-f]{{{NAME_DIGIT_COUNT}}}|{FILES_FOLDER}/[0-9a-f]{{64}}"
+)
+# No hidden name: file systems put `.DS_Store`, `._NAME` and `.nfs...` beside what is there.
+_MANIFEST_NAME = re.compile(rf"{BACKUPS_FOLDER}/[^/.][^/]*\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,16 @@ class Backup:
 def is_state_of_log(name: str) -> bool:
     """Whether a backup has the file of that name of `reput/commitlog/`."""
     return name in (SNAPSHOT_NAME, EPOCHS_NAME) or name.startswith(LIGHT_POSITIONS_NAME)
+
+
+def is_object_name(name: str) -> bool:
+    """Whether a piece or a kept file has such a name; other names in the same folders are of other programs."""
+    return _OBJECT_NAME.fullmatch(name) is not None
+
+
+def is_manifest_name(name: str) -> bool:
+    """Whether a manifest may have this name, also one that was copied or renamed."""
+    return _MANIFEST_NAME.fullmatch(name) is not None
 
 
 def encode_backup(backup: Backup) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from cli.backup.manifest import BACKUPS_FOLDER, Backup, decode_backup
+from cli.backup.manifest import BACKUPS_FOLDER, Backup, decode_backup, is_manifest_name
 from pipeline.object_root import ObjectRoot
 from pipeline.target import ObjectTarget
 from store.errors import InvalidArgumentError, StoreCorruptedError
@@ -158,9 +158,7 @@ def read_backups(place: Place) -> tuple[list[Backup], list[StoreCorruptedError]]
     backups, damages = [], []
     if isinstance(place, ObjectRoot):
         place.top_names()  # where there is no bucket, `sizes` is empty
-    for name in sorted(place.sizes(BACKUPS_FOLDER)):
-        if name.endswith(TEMPORARY_SUFFIX):
-            continue
+    for name in sorted(filter(is_manifest_name, place.sizes(BACKUPS_FOLDER))):
         data = place.read(name)
         if data is None:  # removed meanwhile
             continue

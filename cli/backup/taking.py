@@ -24,15 +24,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from cli.backup.manifest import (
-    BACKUPS_FOLDER,
-    FILES_FOLDER,
     KEPT_FOLDERS,
-    LOG_FOLDER,
     Backup,
     KeptFile,
     LogPiece,
     decode_backup,
     encode_backup,
+    is_manifest_name,
+    is_object_name,
     is_state_of_log,
 )
 from cli.backup.places import TEMPORARY_SUFFIX, DirectoryPlace, Place, alone, read_backups
@@ -123,7 +122,7 @@ class _Taking:
         backups, damages = read_backups(self._place)
         report.findings += [{"kind": "backup_damaged", "what": damage.message} for damage in damages]
         self._present = self._place.sizes()
-        self._left_count = sum(map(_is_ours, self._present))
+        self._left_count = sum(is_object_name(name.removesuffix(TEMPORARY_SUFFIX)) for name in self._present)
         contents = _read_beside(self._fs, self._store)
         taken_millis = int(clock() * 1000)  # before the mark: what was stored and flushed by then is in the backup
         for path in [path for path in contents if path.encode(errors="ignore").decode() != path]:
@@ -365,15 +364,12 @@ class _Taking:
             self._place.delete(backup.name)
         named = {name for backup in kept for name in backup.sizes} | {backup.name for backup in kept}
         for name in self._place.sizes():
-            is_left = name.startswith(f"{BACKUPS_FOLDER}/") and name.endswith(TEMPORARY_SUFFIX)
-            if name not in named and (_is_ours(name) or is_left):
+            final_name = name.removesuffix(TEMPORARY_SUFFIX)
+            is_left = is_object_name(final_name) or (is_manifest_name(final_name) and final_name != name)
+            if is_left and name not in named:
                 self._refuse_other_run()
                 self._place.delete(name)
         self._report.counts |= {"backup_count": len(kept), "removed_backup_count": len(old)}
-
-
-def _is_ours(name: str) -> bool:
-    return name.startswith((f"{LOG_FOLDER}/", f"{FILES_FOLDER}/"))
 
 
 def _missing(file: LogFile, log_end_offset: int, known: Iterable[LogPiece]) -> Iterator[tuple[int, int]]:

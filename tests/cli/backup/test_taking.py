@@ -268,6 +268,39 @@ def test_old_backups_and_what_only_they_need_are_removed(store: Path, place: Dir
     assert sum(place.sizes("log").values()) == log_end(store) - read_backups(place)[0][0].begin_offset
 
 
+def test_files_of_others_in_the_folders_of_a_place_were_removed(store: Path, place: DirectoryPlace) -> None:
+    """A program of the shard's name may have folders `log` and `files` there, too."""
+    grow(store, 10)
+    take_backup(store, place, BROKER)
+    others = {
+        "log/app.log": b"1",
+        "log/app.log.tmp": b"2",
+        f"log/{0:020d}/notes": b"3",
+        "files/photo.jpg": b"4",
+        f"files/{'a' * 64}.orig": b"5",
+        "backups/draft.tmp": b"6",
+    }
+    for name, data in others.items():
+        (place.directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (place.directory / name).write_bytes(data)
+    grow(store, 40)
+    take_backup(store, place, BROKER, keep=1)
+    assert len(whole(place)) == 1
+    assert {name: data for name, data in content(place).items() if name in others} == others
+
+
+def test_what_a_file_system_puts_among_the_manifests_was_a_damaged_backup(store: Path, place: DirectoryPlace) -> None:
+    """Then each run had a finding, and no old backup was ever removed."""
+    grow(store, 10)
+    take_backup(store, place, BROKER)
+    for name in (".DS_Store", "@eaDir/SYNO@.fileindexdb", ".nfs000000000000001a00000002", "Thumbs.db"):
+        (place.directory / "backups" / name).parent.mkdir(exist_ok=True)
+        (place.directory / "backups" / name).write_bytes(b"\0")
+    grow(store, 40)
+    assert take_backup(store, place, BROKER, keep=1).findings == []
+    assert len(whole(place)) == 1
+
+
 def test_a_damaged_manifest_is_a_finding_and_nothing_is_removed(store: Path, place: DirectoryPlace) -> None:
     grow(store, 10)
     take_backup(store, place, BROKER)
