@@ -95,6 +95,10 @@ class DirectoryPlace:
             for at in range(0, len(data), PIECE_BYTES):
                 fs.pwrite(fd, data[at : at + PIECE_BYTES], at)
             fs.fdatasync(fd)
+        except Exception:
+            with contextlib.suppress(OSError):
+                fs.unlink(temporary)  # the room that it takes may be all that is missing
+            raise
         finally:
             fs.close(fd)
         fs.rename(temporary, path)

@@ -40,7 +40,7 @@ from commitlog_svc.replication.epochs import EPOCHS_NAME
 from pipeline.job import JobReport
 from pipeline.object_root import ObjectRoot
 from pipeline.scan.log_files import EMPTY_HEAD, LogFile, LogFileGoneError, ReadableLog, readable_log, safe_offset
-from store.errors import ServiceUnavailableError, UnsupportedStoreError
+from store.errors import DiskFullError, ServiceUnavailableError, UnsupportedStoreError
 from store.files.config_file import read_config_file
 from store.files.file_system import FileSystem, RealFileSystem
 from store.files.json_state import NoRegularFileError, read_bytes, read_derived
@@ -150,8 +150,18 @@ class _Taking:
             self._refuse_other_log(base, log, allow_gap)
             if base.end_offset == log.end_offset:  # else a clock that went back gives it a name before the one before
                 taken_millis = max(taken_millis, base.taken_millis + 1)
-        pieces = self._pieces(log, base)
-        files = tuple(self._keep_file(path, content) for path, content in sorted(contents.items()))
+        try:
+            pieces = self._pieces(log, base)
+            files = tuple(self._keep_file(path, content) for path, content in sorted(contents.items()))
+        except DiskFullError as error:
+            if base is None or damages:
+                raise
+            self._remove_old(backups, keep)  # else a full disk would stay full: only a whole backup removes old ones
+            raise DiskFullError(
+                f"{error.message} What none of the newest {keep} backups needs was removed: run it again; if there is too "
+                "little room still, give a smaller --keep or another place",
+                **error.metadata,
+            ) from error
         self._refuse_other_run()
         backup = Backup(self._broker_name, taken_millis, pieces, files)
         data = encode_backup(backup)

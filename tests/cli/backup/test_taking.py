@@ -301,6 +301,63 @@ def test_what_a_file_system_puts_among_the_manifests_was_a_damaged_backup(store:
     assert len(whole(place)) == 1
 
 
+class SmallDisk(RealFileSystem):
+    """A disk that takes so many bytes below a directory."""
+
+    def __init__(self, directory: Path, size_bytes: int) -> None:
+        super().__init__()
+        self.directory = directory
+        self.size_bytes = size_bytes
+
+    def pwrite(self, fd: int, data: Any, position: int) -> None:
+        used = sum(path.stat().st_size for path in self.directory.rglob("*") if path.is_file())
+        room = self.size_bytes - used
+        super().pwrite(fd, data[: max(room, 0)], position)
+        if room < len(data):
+            raise DiskFullError("no space left on the device")
+
+
+def test_a_copy_for_which_there_was_no_room_kept_the_room_from_the_next_run(store: Path, tmp_path: Path) -> None:
+    grow(store, 10)
+    place = DirectoryPlace(tmp_path / "place")
+    take_backup(store, place, BROKER)
+    room = sum(len(data) for data in content(place).values()) + 2000
+    small = DirectoryPlace(place.directory, SmallDisk(place.directory, room))
+    before = content(place)
+    for count in (30, 40):
+        grow(store, count)
+        with pytest.raises(DiskFullError):
+            take_backup(store, small, BROKER)
+        assert {name for name in content(place) if name.endswith(".tmp")} == set()
+    assert before.items() <= content(place).items()
+
+
+def test_a_full_disk_of_backups_stayed_full_because_old_ones_were_removed_behind_the_new_one(
+    store: Path, tmp_path: Path
+) -> None:
+    place = DirectoryPlace(tmp_path / "place")
+    take_backup(store, place, BROKER)
+    grow(store, 120)
+    for path in sorted((store / "commitlog").iterdir())[:3]:  # retention; only the first backup has these files then
+        path.unlink()
+    room = sum(place.sizes().values())
+    small = DirectoryPlace(place.directory, SmallDisk(place.directory, room + 20_000))
+    take_backup(store, small, BROKER)
+    ends = whole(place)
+    grow(store, 160)
+    for path in sorted((store / "commitlog").iterdir())[:3]:
+        path.unlink()
+    with pytest.raises(DiskFullError):
+        take_backup(store, small, BROKER)
+    assert whole(place) == ends
+    with pytest.raises(DiskFullError, match="run it again"):
+        take_backup(store, small, BROKER, keep=1)
+    assert whole(place) == ends[1:]
+    assert sum(place.sizes("log").values()) == read_backups(place)[0][0].end_offset - 3 * FILE_BYTES
+    take_backup(store, small, BROKER, keep=1)
+    assert whole(place) == [log_end(store)]
+
+
 def test_a_damaged_manifest_is_a_finding_and_nothing_is_removed(store: Path, place: DirectoryPlace) -> None:
     grow(store, 10)
     take_backup(store, place, BROKER)
