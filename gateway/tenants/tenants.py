@@ -13,6 +13,7 @@ until the first one, nothing of it is refused.
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -108,13 +109,14 @@ class Tenant:
         if rate in self.rates:
             self.rates[rate].take(count, now_seconds)
 
-    def has_room(self, quota: str, name: str) -> bool:
-        """Whether it may have a topic or a group of this name: it has it, or has less than its quota."""
-        if self.has is None or self._is_of_group(quota, name):
-            return True
-        names = getattr(self.has, quota)
+    def first_beyond(self, quota: str, names: Iterable[str]) -> str | None:
+        """The first of these topics or groups that would be one too many; None: it has them, or may have all of them."""
         limit = getattr(self.quotas, quota)
-        return name in names or limit is None or len(names) < limit
+        if self.has is None or limit is None:
+            return None
+        had = getattr(self.has, quota)
+        new = dict.fromkeys(name for name in names if name not in had and not self._is_of_group(quota, name))
+        return next(islice(new, max(limit - len(had), 0), None), None)
 
     def note(self, quota: str, name: str) -> None:
         """It has a topic or a group of this name, or will have it; nothing where no quota asks for them."""
@@ -186,23 +188,24 @@ class Tenants:
             messages = pb.AppendMessagesRequest.FromString(request).messages
         except DecodeError:
             return
-        sent: dict[str, tuple[int, int, set[str]]] = {}
+        sent: dict[str, tuple[int, int, dict[str, None]]] = {}
         for message in messages:
             namespace = namespace_of(message.topic)
             if namespace in tenants:
-                count, size_bytes, topics = sent.get(namespace, (0, 0, set()))
-                sent[namespace] = count + 1, size_bytes + message.ByteSize(), topics | {message.topic}
+                count, size_bytes, topics = sent.get(namespace, (0, 0, {}))
+                topics[message.topic] = None
+                sent[namespace] = count + 1, size_bytes + message.ByteSize(), topics
         if not sent:
             return
         with self._lock:
             now_seconds = self._clock()
             for namespace, (_, _, topics) in sent.items():
                 tenant = tenants[namespace]
-                for topic in topics:
-                    if not tenant.has_room(TOPICS, topic):
-                        # The sender takes its messages out: the others would wait with them as long as the quota stays.
-                        index = [message.topic for message in messages].index(topic)
-                        raise self._refusal(namespace, tenant, TOPICS, topic=topic, index=index)
+                topic = tenant.first_beyond(TOPICS, topics)
+                if topic is not None:
+                    # The sender takes its messages out: the others would wait with them as long as the quota stays.
+                    index = [message.topic for message in messages].index(topic)
+                    raise self._refusal(namespace, tenant, TOPICS, topic=topic, index=index)
                 self._check_stored(namespace, tenant)
                 for rate in SENT_RATES:
                     if tenant.wait_seconds(rate, now_seconds) > 0:
@@ -397,7 +400,7 @@ class Tenants:
     # With the lock held.
 
     def _check_room(self, namespace: str, tenant: Tenant, quota: str, name: str) -> None:
-        if not tenant.has_room(quota, name):
+        if tenant.first_beyond(quota, [name]) is not None:
             raise self._refusal(namespace, tenant, quota)
 
     def _check_stored(self, namespace: str, tenant: Tenant) -> None:

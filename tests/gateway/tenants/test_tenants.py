@@ -180,6 +180,13 @@ def test_an_append_that_would_make_one_topic_too_many_is_refused() -> None:
     file.append("a%U", "%RETRY%a%g", "%DLQ%a%g", "%RETRY%a%g_a%T", "%RETRY%a%g+a%U")
 
 
+def test_an_append_with_several_new_topics_made_more_than_the_quota() -> None:
+    file = looked("[namespaces.a]\ntopics = 2", a=Usage({"a%T"}, {"a%g"}))
+    assert file.refused("a%T", "a%U", "%RETRY%a%g", "a%U", "a%V", "a%W")["index"] == "4"
+    file.append("a%T", "a%U", "%RETRY%a%g", "a%U")
+    assert file.refused("a%W", "a%T")["topic"] == "a%W"
+
+
 def test_retry_topics_of_no_group_passed_the_quota_of_topics() -> None:
     file = looked("[namespaces.a]\ntopics = 1", a=Usage(set(), {"a%g"}))
     file.append("%RETRY%a%x")
