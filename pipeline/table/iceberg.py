@@ -436,10 +436,25 @@ class TopicTable:
             raise _unavailable(self._catalog.name, cause) from error
 
     def _refresh(self) -> None:
+        """Reads the table again; InvalidArgumentError if it is gone, has become another one, or has other partitions."""
+        has = self._table.metadata
         try:
-            self._table = self._catalog.load_table(self._table.name())
+            found = self._catalog.load_table(self._table.name())
         except UNAVAILABLE as error:
             raise CatalogAnswerError from error
+        except (NoSuchTableError, NoSuchNamespaceError) as error:
+            raise self._changed("It was dropped") from error
+        if found.metadata.table_uuid != has.table_uuid:
+            raise self._changed("It was dropped and made again")
+        if found.metadata.default_spec_id != has.default_spec_id:  # files are written by the one of before
+            raise self._changed("Its partitions were changed")
+        self._table = found
+
+    def _changed(self, what: str) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            f"The table {self.name} is not the one that this run began with. {what} meanwhile: run again.",
+            field="table",
+        )
 
     def _commit(self, transaction: Transaction) -> None:
         try:

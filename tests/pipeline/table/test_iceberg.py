@@ -372,6 +372,35 @@ def test_a_table_with_other_partitions_is_refused(tmp_path: Path) -> None:
         table_of(catalog)
 
 
+@pytest.mark.parametrize("topic", ["orders", "returns"])
+def test_rows_went_into_a_table_that_was_made_again_under_the_same_name(tmp_path: Path, topic: str) -> None:
+    catalog = lake(tmp_path)
+    table = table_of(catalog)
+    add(table, 0, 2)
+    rest = table.write(some(2, 4))
+    catalog.drop_table(TABLE)
+    with pytest.raises(InvalidArgumentError, match="dropped meanwhile"):
+        table.append(rest, at(2), at(4))
+    other = table_of(catalog, topic=topic)
+    add(other, 0, 2)  # its positions are the same
+    with pytest.raises(InvalidArgumentError, match="dropped and made again"):
+        table.append(rest, at(2), at(4))
+    assert offsets(catalog) == [0, 1]
+
+
+def test_a_table_that_is_partitioned_anew_during_a_run_got_files_under_wrong_partitions(tmp_path: Path) -> None:
+    catalog = lake(tmp_path)
+    table = table_of(catalog)
+    add(table, 0, 2)
+    rest = table.write(some(2, 4))
+    with catalog.load_table(TABLE).update_spec() as change:
+        change.remove_field("day")
+        change.add_field("queueOffset", "identity", "offset")
+    with pytest.raises(InvalidArgumentError, match="partitions were changed"):
+        table.append(rest, at(2), at(4))
+    assert offsets(catalog) == [0, 1]
+
+
 def test_a_catalog_without_settings_is_refused_and_one_that_is_away_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
