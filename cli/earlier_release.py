@@ -139,7 +139,7 @@ def _of_queues(fs: FileSystem, root: Path, log: LogReader) -> _Known | None:
         next_offset, file_size_bytes = int(state["next_offset"]), int(state["file_size_bytes"])
         light = state.get("light") or {"begin": 0, "end": 0}
         light_count = int(light["end"]) - int(light["begin"])
-        if next_offset == REBUILD_MARK or state.get("replay") or int(light.get("from_offset", 0)) > log_first_offset:
+        if next_offset == REBUILD_MARK or state.get("replay") or int(light.get("next_offset", -1)) >= 0:
             return None
     except (KeyError, TypeError, ValueError):
         return None

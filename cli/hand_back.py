@@ -54,7 +54,7 @@ def _write(root: pathlib.Path, on_progress: Any) -> tuple[Any, str | None]:
     from cli.fsck import refuse_no_store
     from cli.repair import locked_root
     from consumequeue_svc.light_files import LightFiles
-    from consumequeue_svc.light_queues import LightQueues
+    from consumequeue_svc.light_queues import UP_TO_DATE, LightQueues
     from store.errors import UnsupportedStoreError
     from store.files.aside import Aside
     from store.files.file_system import RealFileSystem
@@ -71,15 +71,11 @@ def _write(root: pathlib.Path, on_progress: Any) -> tuple[Any, str | None]:
         queues = read_json_state(fs, own / "checkpoint.json") or {}
         light = LightQueues(OpenFiles(fs), own / "light", count_max=1 << 62)
         is_built = queues.get("clean") is True and queues.get("next_offset") == log.get("commit_log_offset", -1)
-        if has_abort_marker(fs, root) or not is_built or not light.resume(queues.get("light") or {}):
+        is_built = is_built and light.resume(queues.get("light") or {}) and light.next_offset == UP_TO_DATE
+        if has_abort_marker(fs, root) or not is_built:
             raise UnsupportedStoreError(
                 f"the light queues of {root} are not built up to the end of the log: start `reput serve` on it, stop it with "
                 "SIGTERM, and run this again"
-            )
-        if light.from_offset:
-            raise UnsupportedStoreError(
-                f"the light queues of {root} are known from byte {light.from_offset} of the log on: write {{}} into "
-                "reput/consumequeue/checkpoint.json, start `reput serve` on it until all is built, stop it, and run this again"
             )
         aside = Aside(fs, root)
         first_offset = min((int(name) for name in fs.listdir(root / "commitlog") if name.isdecimal()), default=0)

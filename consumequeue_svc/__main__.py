@@ -87,6 +87,7 @@ class QueuePart(FollowedFiles[ConsumeQueueTable]):
             progress=self._progress,
             on_flushed=self.on_flushed,
             checkpointer=CheckpointThread("consumequeue-checkpoint"),
+            read_log=log_of(self._client),
         )
         try:
             table.load(drop_cache=drop_cache, saved=saved_queues(self._fs, self._checkpoint))

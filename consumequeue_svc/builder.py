@@ -2,16 +2,19 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consumequeue_svc.consume_queue import UNCONFIRMED, ConsumeQueue
 from consumequeue_svc.consume_queue_table import WAITING_UNIT_COUNT_MAX, ConsumeQueueTable
-from consumequeue_svc.light_queues import LightQueues
+from consumequeue_svc.light_catch_up import LightCatchUp
+from consumequeue_svc.light_queues import UP_TO_DATE, LightQueues
 from consumequeue_svc.recovery import Resume, checkpoint_state, replay_state, resume, save_replay_mark
 from services.following.follower_progress import FollowerProgress
 from services.following.following_builder import Checkpointer, FollowingBuilder
+from store.derive.queue_placement import LightUnit
+from store.derive.read_log import ReadLog
 from store.errors import StoreCorruptedError
 from store.files.json_state import pause_seconds, write_json_state
 
@@ -30,6 +33,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         progress: where to say how far it is; None for an own one.
         on_flushed: told the offset (bytes) and the store time (ms, None for none) up to which all is on the disk.
         checkpointer: see FollowingBuilder.
+        read_log: see LightCatchUp; None: what light queues lack stays missing.
         clock: seconds, rising.
     """
 
@@ -38,6 +42,7 @@ class ConsumeQueueBuilder(FollowingBuilder):
         table: ConsumeQueueTable,
         checkpoint: Path,
         *,
+        read_log: ReadLog | None = None,
         progress: FollowerProgress | None = None,
         on_flushed: Callable[[int, int | None], None] | None = None,
         checkpointer: Checkpointer | None = None,
@@ -46,6 +51,8 @@ class ConsumeQueueBuilder(FollowingBuilder):
         super().__init__(progress=progress, on_flushed=on_flushed, checkpointer=checkpointer, clock=clock)
         self._table = table
         self._checkpoint = checkpoint
+        self._read_log = read_log
+        self._light_catch_up: LightCatchUp | None = None
         self._is_replay = False
         self._hidden: list[tuple[ConsumeQueue | LightQueues, list[Path]]] = []
         table.unflushed.settle = self._checkpointer.settle
@@ -69,13 +76,10 @@ class ConsumeQueueBuilder(FollowingBuilder):
             found = Resume(-1, 0, is_replay=True)
         self._is_marked = found.is_marked
         if found.next_offset < 0:
-            # Their files are what says that a release without light queues wrote the checkpoint: it must not fit without them.
-            if self._table.light.has_files():
-                save_replay_mark(self._table.fs, self._checkpoint, self._table)
-                self._is_marked = True
             self._table.light.clear()
         elif not found.has_light:  # what is applied was not looked through for light queues
-            self._table.light.begin_at(found.next_offset if found.next_offset > log_first_offset else 0)
+            self._table.light.begin_at(log_first_offset if found.next_offset > log_first_offset else UP_TO_DATE)
+        self._table.light.aim_offset = found.next_offset
         self._table.batches.restore(found.batch_queues)
         self._table.hide(found.hidden)  # not before the checkpoint is known to fit the queues and the log
         self._table.times.runs = () if found.next_offset < 0 else found.runs
@@ -114,6 +118,12 @@ class ConsumeQueueBuilder(FollowingBuilder):
             save_replay_mark(self._table.fs, self._checkpoint, self._table)
             self._is_marked = True
         super().begin()
+        light = self._table.light
+        if light.next_offset != UP_TO_DATE and self._read_log is not None:
+            self._light_catch_up = LightCatchUp(
+                light, self.progress, self._read_log, self._take_light, self.hand_over, self._clock
+            )
+            self._light_catch_up.start()
 
     @property
     def is_replay(self) -> bool:
@@ -126,15 +136,26 @@ class ConsumeQueueBuilder(FollowingBuilder):
 
     def _put(self, columns: "DispatchColumns") -> None:
         self._table.times.note(columns)
-        try:
-            self._table.light.apply(columns.light_units)
-        except StoreCorruptedError as error:
-            _log.warning("%s", error.message)
-            self.replay_all()
+        if self._table.light.next_offset == UP_TO_DATE:
+            self._apply_light(columns.light_units)
         self._table.apply(columns, is_replay=self._is_replay)
         if self._table.unflushed.waiting_count > WAITING_UNIT_COUNT_MAX:
             self._checkpointer.settle()
             self._save_at = self._clock()
+
+    def _apply_light(self, units: Iterable[LightUnit]) -> None:
+        try:
+            self._table.light.apply(units)
+        except StoreCorruptedError as error:
+            _log.warning("%s", error.message)
+            self.replay_all()
+
+    def _take_light(self, units: Sequence[LightUnit], next_offset: int) -> None:
+        """See `light_catch_up.Take`; nothing is taken when another log is followed since, for nothing of it is applied."""
+        light, applied = self._table.light, self.progress.next_offset
+        self._apply_light(unit for unit in units if unit.commit_log_offset < applied)
+        light.next_offset, light.aim_offset = (next_offset if next_offset < applied else UP_TO_DATE), applied
+        self._saved_offset = -1  # the next checkpoint has news, even when nothing else came
 
     def _checkpoint_pause_seconds(self, seconds: float) -> float:
         # A checkpoint has a row for each queue, and may have written to each of them.
@@ -190,4 +211,6 @@ class ConsumeQueueBuilder(FollowingBuilder):
         self._hidden = []
 
     def _close(self) -> None:
+        if self._light_catch_up is not None:
+            self._light_catch_up.close()
         self._table.close()

@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING
 
 from consumequeue_svc.batch_queues import BatchQueues
 from consumequeue_svc.consume_queue import ConsumeQueue, SavedQueue, Unflushed
-from consumequeue_svc.light_queues import LightQueue, LightQueues
+from consumequeue_svc.light_queues import UP_TO_DATE, LightQueue, LightQueues
 from consumequeue_svc.time_search import UNSEEN, RisingRuns
 from consumequeue_svc.unexplained import Keeper
-from store.errors import InvalidArgumentError, QueueNotFoundError, TopicNotFoundError, UnsupportedStoreError
+from store.errors import (
+    InvalidArgumentError,
+    QueueNotFoundError,
+    StoreRecoveringError,
+    TopicNotFoundError,
+    UnsupportedStoreError,
+)
 from store.features.table import hidden_by_record
 from store.files.file_system import FileSystem, WholeDisk, drop_cached_pages
 from store.files.open_files import OPEN_FILE_COUNT_MAX, OpenFiles
@@ -177,6 +183,7 @@ class ConsumeQueueTable:
 
         Raises:
             UnsupportedStoreError: the queues of the topic are not served.
+            StoreRecoveringError: it is a light queue, and they are being built.
             TopicNotFoundError: the topic has no queue.
             QueueNotFoundError: it has queues, but not this one.
             UnsupportedStoreError: it is left alone.
@@ -212,12 +219,12 @@ class ConsumeQueueTable:
         return self.light.get(topic)
 
     def check_light_known(self, topic: str = "") -> None:
-        """Raise UnsupportedStoreError when units of light queues may be missing."""
-        if self.light.from_offset:
-            raise UnsupportedStoreError(
-                f"light queues (LMQ) are known from byte {self.light.from_offset} of the log on, and it begins before that: "
-                "stop the consumequeue service, write {} into the file reput/consumequeue/checkpoint.json, and start it to "
-                "have them built",
+        """Raise StoreRecoveringError when units of light queues may be missing."""
+        next_offset = self.light.next_offset
+        if next_offset != UP_TO_DATE:
+            raise StoreRecoveringError(
+                "light queues (LMQ) are being built for the part of the log that was applied without them: they are at byte "
+                f"{next_offset} of {self.light.aim_offset}; try again soon",
                 topic=topic[:TOPIC_NAME_SHOWN],
             )
 
@@ -226,11 +233,6 @@ class ConsumeQueueTable:
         units = QueueUnits(self._files, Path(queue_dir(str(self._root), topic, queue_id)), self.file_size_bytes)
         units.load()
         return units.next_log_offset() <= self.log_first_offset
-
-    @property
-    def has_light_files(self) -> bool:
-        """Whether a broker has made files of light queues."""
-        return any(is_light_queue(topic) for topic, _ in self.left_alone)
 
     @property
     def hidden(self) -> Mapping[str, str]:

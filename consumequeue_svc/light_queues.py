@@ -56,6 +56,7 @@ WAY_ENTRY_COUNT_MAX = 8
 BLOCK_ENTRY_COUNT = 64
 CACHED_BLOCK_COUNT = 64
 _UNITS, _NAMES = "units.", "names."
+UP_TO_DATE = -1  # `next_offset` of light queues that lack nothing
 # Number and position of a queue's newest entry, of the entry that this one jumps to, and so on; last, the number that the
 # last of these jumps to: its own for the queue's first entry.
 _Way = tuple[int, ...]
@@ -168,7 +169,9 @@ class LightQueues:
         count_max: queues; units of further ones are left out.
 
     Attributes:
-        from_offset: units of records before it (bytes of the log) are missing; 0: none are.
+        next_offset: units of records from it on (bytes of the log) are missing, until a LightCatchUp has read them; UP_TO_DATE:
+            none are.
+        aim_offset: up to where they are missing (bytes), as was heard last.
         dirty: files that were written since they were flushed.
         dirty_directories: likewise folders in which files were made.
     """
@@ -181,7 +184,8 @@ class LightQueues:
         file_entry_count: int = FILE_ENTRY_COUNT,
         count_max: int = LIGHT_QUEUE_COUNT_MAX,
     ) -> None:
-        self.from_offset = 0
+        self.next_offset = UP_TO_DATE
+        self.aim_offset = 0
         self.dirty: set[Path] = set()
         self.dirty_directories: set[Path] = set()
         self._files = files
@@ -415,19 +419,21 @@ class LightQueues:
             "names_size_bytes": self._names_size_bytes,
             "crc": self._tail_crc(self._begin, self._end),
             "file_entry_count": self._file_entry_count,
-            "from_offset": self.from_offset,
+            "next_offset": self.next_offset,
         }
 
     def resume(self, state: Mapping[str, Any]) -> bool:
         """Cuts the files back to a checkpoint; False when they do not hold what it says: build them again."""
         try:
-            begin, end, names_size_bytes, crc, count, from_offset = (
-                int(state[name])
-                for name in ("begin", "end", "names_size_bytes", "crc", "file_entry_count", "from_offset")
+            begin, end, names_size_bytes, crc, count = (
+                int(state[name]) for name in ("begin", "end", "names_size_bytes", "crc", "file_entry_count")
             )
+            next_offset = int(state.get("next_offset", UP_TO_DATE))
         except (KeyError, TypeError, ValueError):
             return False
         if count != self._file_entry_count or not 0 <= begin <= end or begin % count:
+            return False
+        if state.get("from_offset"):  # of a version that built them from there on
             return False
         fs = self._files.fs
         for first in range(begin, end, count):
@@ -438,7 +444,7 @@ class LightQueues:
                     return False
         if self._tail_crc(begin, end) != crc:
             return False
-        self._begin, self.from_offset = begin, from_offset
+        self._begin, self.next_offset = begin, next_offset
         self._cut_files(end, names_size_bytes)
         try:
             self._load()
@@ -448,20 +454,16 @@ class LightQueues:
             return False
         return True
 
-    def has_files(self) -> bool:
-        """Whether the folder has entries, of whatever checkpoint."""
-        return bool(self._paths())
-
     def clear(self) -> None:
         """Removes everything: the whole log is applied anew."""
-        self._begin = self.from_offset = 0
+        self._begin, self.next_offset = 0, UP_TO_DATE
         self._cut_files(0, 0)
         self._load()
 
-    def begin_at(self, from_offset: int) -> None:
-        """Removes everything: records from an offset on (bytes) are applied, those before it (0: there are none) never were."""
+    def begin_at(self, next_offset: int) -> None:
+        """Removes everything: a LightCatchUp applies the log from an offset on (bytes)."""
         self.clear()
-        self.from_offset = from_offset
+        self.next_offset = next_offset
 
     def cut(self, log_end_offset: int) -> None:
         """Removes the units whose record ends behind this offset (bytes): the log was cut."""
@@ -479,8 +481,6 @@ class LightQueues:
     def hide_expired(self, log_first_offset: int, file_count_max: int) -> list[Path]:
         """Takes files before the log's first record out; see ConsumeQueueTable.hide_expired."""
         hidden: list[Path] = []
-        if log_first_offset >= self.from_offset:
-            self.from_offset = 0
         while self._begin + self._file_entry_count < self._end and len(hidden) < file_count_max:
             last = self.entry(self._begin + self._file_entry_count - 1)
             if last is None or last.commit_log_offset >= log_first_offset:

@@ -7,8 +7,11 @@
   hidden at the checkpoint is not hidden now, so its records were left out, the files of light queues are not those of the
   checkpoint): the log is replayed from its first record over the
   files (see `consume_queue.py`). A store without a checkpoint that was stopped cleanly and whose log is larger than
-  ADOPTED_LOG_BYTES_MIN is taken as it is, because to read such a log takes many minutes. One that has light queues, ours or
-  a broker's, is replayed: they are nowhere else. So is one whose checkpoint says nothing (`{}`).
+  ADOPTED_LOG_BYTES_MIN is taken as it is, because to read such a log takes many minutes. One whose checkpoint says nothing
+  (`{}`) is replayed.
+
+Behind a checkpoint of a release that builds no light queues, and in a store that was taken as it is, they begin at the log's
+first record: beside the following, the log is read for them (`light_catch_up.py`).
 
 A replay first writes a checkpoint that fits nothing, because an older checkpoint must not fit the files of a replay that
 was killed. Later checkpoints say how far each queue is confirmed, so a kill costs only the work since the last one.
@@ -51,7 +54,7 @@ class Resume:
         is_ours: all units were written by Reput, or compared with the log.
         batch_queues: where the batches of what is applied lie (`BatchQueues.state`).
         hidden: the topics of those of them that the log still has.
-        has_light: the light queues are those of the checkpoint.
+        has_light: the checkpoint has light queues, and they fit it.
     """
 
     next_offset: int
@@ -227,8 +230,7 @@ def resume(
         queue.is_whole(queue.first_file_offset, queue.units.end, queue.ext_first_byte) and queue.has_own_layout()
         for queue in queues
     )
-    may_adopt = is_clean_store and is_whole and not table.has_light_files and not table.light.has_files()
-    if state is None and may_adopt and log_size_bytes > ADOPTED_LOG_BYTES_MIN and queues:
+    if state is None and is_clean_store and is_whole and log_size_bytes > ADOPTED_LOG_BYTES_MIN and queues:
         for queue in queues:
             queue.mark_all_dirty()
         return Resume(table.next_log_offset(), 0, is_replay=False)
@@ -306,8 +308,6 @@ def _resume_own(state: dict[str, Any], table: ConsumeQueueTable, log_first_offse
             if not table.light.resume(state["light"]):
                 return None
             found = replace(found, has_light=True)
-        elif table.has_light_files or table.light.has_files():
-            return None  # of a version that did not build light queues, perhaps between two that did (docs/upgrade.md)
         if set(map(str, state.get("hidden", ()))) - found.hidden - table.hidden.keys():
             return None  # records of these topics before the checkpoint were left out, and their queues are served now
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -46,16 +46,18 @@ class LightAudit:
         state = read_json_state(fs, own / "checkpoint.json") or {}
         light = state.get("light")
         self._next_offset = -1
-        self._from_offset = log_first_offset
+        self._first_offset = log_first_offset
         self._begin = self._end = 0
         self._count = 1
         if isinstance(light, dict) and isinstance(state.get("next_offset"), int) and not state.get("replay"):
-            numbers = [light.get(name) for name in ("begin", "end", "file_entry_count", "from_offset")]
+            numbers = [light.get(name) for name in ("begin", "end", "file_entry_count")]
             known = [number for number in numbers if isinstance(number, int) and number >= 0]
             if len(known) == len(numbers) and known[2]:
-                self._begin, self._end, self._count, from_offset = known
-                self._from_offset = max(log_first_offset, from_offset)
-                self._next_offset = state["next_offset"]
+                self._begin, self._end, self._count = known
+                next_offset = light.get("next_offset", -1)  # -1: they are as far as the other queues
+                self._next_offset = (
+                    next_offset if isinstance(next_offset, int) and next_offset >= 0 else state["next_offset"]
+                )
         self._ends: dict[str, int] = {}
         self._number_0: dict[str, int] = {}  # offset of the record at position 0 of a queue (bytes)
         self._lost: list[tuple[int, int]] = []
@@ -66,7 +68,7 @@ class LightAudit:
     def see(self, request: DispatchRequest) -> None:
         """See `log_audit.Observer`."""
         for unit in place_light_units(request):
-            if self._from_offset <= unit.commit_log_offset < self._next_offset:
+            if self._first_offset <= unit.commit_log_offset < self._next_offset:
                 self._see(unit)
 
     def lose(self, begin_offset: int, end_offset: int) -> None:
@@ -119,7 +121,7 @@ class LightAudit:
                 if entry is None or name is None:
                     what = "it has no unit of a light queue there" if entry is None else "its queue has no name"
                     self._findings.add("LIGHT_UNIT_WRONG", path, at, what)
-                elif entry.commit_log_offset >= self._from_offset:
+                elif entry.commit_log_offset >= self._first_offset:
                     yield _Entry(LightUnit(name, entry.queue_offset, *entry[:3]), path, at)
 
 

@@ -196,7 +196,7 @@ def test_queues_that_are_behind_the_log_hid_what_it_has(
         state |= {"replay": True}
         state["light"] |= {"end": state["light"]["begin"]}
     else:
-        state["light"] |= {"end": state["light"]["begin"], "from_offset": state["next_offset"]}
+        state["light"] |= {"end": state["light"]["begin"], "next_offset": 0}
     write_json_state(RealFileSystem(), path, state)
 
     assert ask(capsys, root)[1]["counts"] == ALL

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from consumequeue_svc import light_queues
-from consumequeue_svc.light_queues import LightQueues, oldest_that
+from consumequeue_svc.light_queues import UP_TO_DATE, LightQueues, oldest_that
 from store.derive.queue_placement import LightUnit
 from store.errors import DiskFullError, StoreCorruptedError
 from store.files.file_system import RealFileSystem
@@ -300,11 +300,11 @@ def test_a_queue_that_expired_while_it_was_in_memory_is_a_new_one_with_its_name(
 def test_nothing_is_left_of_what_is_applied_anew(tmp_path: Path) -> None:
     light = make(tmp_path)
     light.apply(drawn(2, 40))
-    light.from_offset = 7
+    light.next_offset = 7
 
     light.clear()
 
-    assert (light.get("%LMQ%0"), light.from_offset, list((tmp_path / "light").iterdir())) == (None, 0, [])
+    assert (light.get("%LMQ%0"), light.next_offset, list((tmp_path / "light").iterdir())) == (None, UP_TO_DATE, [])
     light.apply(drawn(3, 20))
     assert_holds(light, drawn(3, 20), {"%LMQ%0", "%LMQ%1"})
 

@@ -28,11 +28,11 @@ class Clock:
         return self.seconds
 
 
-def open_builder(root, log_end, *, fs=None, clock=None, is_clean_store=True, log_first=0):
+def open_builder(root, log_end, *, fs=None, clock=None, is_clean_store=True, log_first=0, read_log=None):
     table = ConsumeQueueTable(root, fs or RealFileSystem(), FILE_SIZE)
     checkpoint = root / "reput/consumequeue/checkpoint.json"
     table.load(saved=saved_queues(table.fs, checkpoint))
-    builder = ConsumeQueueBuilder(table, checkpoint, clock=clock or Clock())
+    builder = ConsumeQueueBuilder(table, checkpoint, clock=clock or Clock(), read_log=read_log)
     builder.recover(is_clean_store=is_clean_store, log_first_offset=log_first, log_end_offset=log_end)
     return builder
 
