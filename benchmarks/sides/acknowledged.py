@@ -1,22 +1,22 @@
 """Producers that append one message after the other and note when each was acknowledged, to measure how long none was."""
 
 import itertools
-import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from benchmarks import processes
 from benchmarks.load import TOPIC
 from benchmarks.sides import remoting
 from tests.rocketmq import broker_calls
+from tests.support.background import Background
 
 PAUSE_SECONDS = 0.02  # after a failure
-JOIN_SECONDS_MAX = 60.0
 SEND_SECONDS_MAX = 3.0
 Send = Callable[[str], None]
 
 
-class Acknowledged:
+class Acknowledged(Background):
     """Sends until the block ends; a message that fails is sent again with the same name.
 
     Args:
@@ -31,29 +31,13 @@ class Acknowledged:
         self.names: list[str] = []
         self._is_failure = is_failure
         self._at: list[float] = []
-        self._stopping = threading.Event()
-        self._error: BaseException | None = None
-        self._threads = [
-            threading.Thread(target=self._run, args=(number, send), daemon=True) for number, send in enumerate(senders)
-        ]
-
-    def __enter__(self) -> "Acknowledged":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(JOIN_SECONDS_MAX)
-        if self._error is not None:
-            raise self._error
+        super().__init__(partial(self._run, *each) for each in enumerate(senders))
 
     def wait_for(self, count: int, seconds: float = 120.0) -> None:
         """Return once so many more are acknowledged."""
         target = len(self.names) + count
         processes.wait_for(
-            lambda: len(self.names) >= target or self._error is not None, f"{count} acknowledgements", seconds
+            lambda: len(self.names) >= target or self.error is not None, f"{count} acknowledgements", seconds
         )
 
     def longest_silence_seconds(self, since: float) -> float:
@@ -64,19 +48,16 @@ class Acknowledged:
     def _run(self, number: int, send: Send) -> None:
         for count in itertools.count():
             name = f"{number}-{count:07}"
-            while not self._stopping.is_set():
+            while not self.stopping.is_set():
                 try:
                     send(name)
                 except self._is_failure:
-                    self._stopping.wait(PAUSE_SECONDS)
-                except BaseException as error:
-                    self._error = error
-                    return
+                    self.stopping.wait(PAUSE_SECONDS)
                 else:
                     self._at.append(time.monotonic())
                     self.names.append(name)
                     break
-            if self._stopping.is_set():
+            if self.stopping.is_set():
                 return
 
 

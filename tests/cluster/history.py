@@ -7,17 +7,18 @@ all replicas when no process has them open, without a line of the product (tests
 
 import itertools
 import random
-import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from reput_client import AppendClient, FlushMode, NewMessage, ReputClientError
 from services.calling.commitlog import CommitLogClient, ReputStream
 from store.derive.dispatch_columns import DispatchColumns
 from store.errors import StoreError
+from tests.support.background import Background
 from tests.support.waiting import wait_until
 from tests.torture.store_check import Frame, read_frames
 
@@ -27,7 +28,6 @@ APPEND_SECONDS_MAX = 20.0
 TRIES_MAX = 3  # then it is never known whether the message is stored
 AGAIN_SECONDS = 0.1
 PACE_SECONDS = 0.02  # after each message: what is tested are faults, on a machine that has other work
-END_SECONDS_MAX = 60.0
 PROBLEM_COUNT_MAX = 8
 
 
@@ -44,7 +44,7 @@ class Acknowledged:
     commit_log_offset: int
 
 
-class Producers:
+class Producers(Background):
     """Appends until the end of the block.
 
     Args:
@@ -77,22 +77,7 @@ class Producers:
         self._topic = topic
         self._local_share = local_share
         self._body_bytes = body_bytes
-        self._stopping = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._run, args=(number, random.Random(f"{seed} {number}")), daemon=True)
-            for number in range(count)
-        ]
-
-    def __enter__(self) -> "Producers":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(END_SECONDS_MAX)
-            assert not thread.is_alive()
+        super().__init__(partial(self._run, number, random.Random(f"{seed} {number}")) for number in range(count))
 
     def wait_for(self, count: int) -> None:
         """Return once so many more appends are acknowledged as replicated."""
@@ -114,10 +99,10 @@ class Producers:
     def _run(self, number: int, dice: random.Random) -> None:
         with AppendClient(self._gateway, timeout_seconds=APPEND_SECONDS_MAX) as client:
             for count in itertools.count():
-                if self._stopping.is_set():
+                if self.stopping.is_set():
                     return
                 self._append(client, f"{self._topic}-{number}-{count:06}", dice)
-                self._stopping.wait(PACE_SECONDS)
+                self.stopping.wait(PACE_SECONDS)
 
     def _append(self, client: AppendClient, key: str, dice: random.Random) -> None:
         mode = FlushMode.SYNC if dice.random() < self._local_share else FlushMode.REPLICATED
@@ -130,7 +115,7 @@ class Producers:
                 (receipt,) = client.append([message], flush_mode=mode, deduplicate=True)
             except ReputClientError as error:
                 self.failures.append(error)
-                if self._stopping.wait(AGAIN_SECONDS):
+                if self.stopping.wait(AGAIN_SECONDS):
                     return
                 continue
             place = (receipt.queue_id, receipt.queue_offset, receipt.commit_log_offset)
@@ -140,7 +125,7 @@ class Producers:
             return
 
 
-class Readers:
+class Readers(Background):
     """Follow the log of each replica and note what it shows, until the end of the block; `shown` is by commit-log offset.
 
     Args:
@@ -150,38 +135,28 @@ class Readers:
     def __init__(self, addresses: Mapping[str, str]) -> None:
         self.shown: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
         self.counts: Counter[str] = Counter()
-        self._stopping = threading.Event()
         self._streams: dict[str, ReputStream] = {}
-        self._threads = [
-            threading.Thread(target=self._run, args=(name, address), daemon=True) for name, address in addresses.items()
-        ]
+        super().__init__(partial(self._run, *each) for each in addresses.items())
 
-    def __enter__(self) -> "Readers":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
+    def __exit__(self, *details: object) -> None:
+        self.stopping.set()
         for stream in list(self._streams.values()):
             stream.cancel()
-        for thread in self._threads:
-            thread.join(END_SECONDS_MAX)
-            assert not thread.is_alive()
+        super().__exit__(*details)
 
     def _run(self, name: str, address: str) -> None:
         client = CommitLogClient(address)
         next_offset = -1
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             self._streams[name] = stream = client.reput(next_offset)
             try:
                 for batch in stream:
-                    if self._stopping.is_set():
+                    if self.stopping.is_set():
                         break
                     self._note(name, batch.columns)
                     next_offset = batch.next_offset
             except StoreError:
-                self._stopping.wait(AGAIN_SECONDS)
+                self.stopping.wait(AGAIN_SECONDS)
             finally:
                 stream.cancel()
         client.close()

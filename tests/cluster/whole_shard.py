@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Mapping
+from functools import partial
 
 from google.protobuf.duration_pb2 import Duration
 
@@ -13,6 +14,7 @@ from store.errors import StoreError
 from tests.cluster.history import Producers
 from tests.cluster.shard import BROKER_NAME, Kept, Shard
 from tests.releases.left_work import SETTINGS
+from tests.support.background import Background
 from tests.support.ports import free_port
 from tests.support.waiting import WAIT_SECONDS_MAX, wait_until
 from tests.torture.lasting_clients import GrpcPops
@@ -53,7 +55,7 @@ class WholeShard(Shard):
         return self._member(gateway, "gateway", environ)
 
 
-class Group:
+class Group(Background):
     """Consumes until it is stopped, and notes what it was given."""
 
     def __init__(self, gateway: str, topic: str, hidden_seconds: int = HIDDEN_SECONDS) -> None:
@@ -63,22 +65,8 @@ class Group:
         self._gateway = gateway
         self._topic = topic
         self._hidden = Duration(seconds=hidden_seconds)
-        self._stopping = threading.Event()
         self._lock = threading.Lock()
-        self._threads = [
-            threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(MEMBER_COUNT)
-        ]
-
-    def __enter__(self) -> "Group":
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join(WAIT_SECONDS_MAX)
-            assert not thread.is_alive()
+        super().__init__(partial(self._run, number) for number in range(MEMBER_COUNT))
 
     def wait_for(self, names: Collection[str]) -> None:
         """Return once all of these are acknowledged."""
@@ -94,12 +82,12 @@ class Group:
 
     def _run(self, number: int) -> None:
         pops = GrpcPops(self._gateway, self._topic, f"member-{number}")
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             asked_at = time.monotonic()
             try:
                 popped = pops.pop(GROUP, 16, self._hidden, 16)
             except StoreError:
-                self._stopping.wait(PAUSE_SECONDS)  # a leader, or the gateway, is being replaced
+                self.stopping.wait(PAUSE_SECONDS)  # a leader, or the gateway, is being replaced
                 continue
             for one in popped:
                 name = one.name.partition("|")[0]
@@ -112,12 +100,12 @@ class Group:
 
     def _acks(self, pops: GrpcPops, name: str, handle: str) -> bool:
         was_unanswered = False
-        while not self._stopping.is_set():
+        while not self.stopping.is_set():
             try:
                 is_acked = pops.ack(GROUP, handle)
             except StoreError:
                 was_unanswered = True
-                self._stopping.wait(PAUSE_SECONDS)
+                self.stopping.wait(PAUSE_SECONDS)
                 continue
             if was_unanswered and not is_acked:
                 with self._lock:

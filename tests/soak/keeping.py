@@ -7,7 +7,6 @@ there: the bytes stay, whatever is written to it or becomes of its first name.
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,12 +17,13 @@ from cli.backup.taking import take_backup, verify_backups
 from pipeline.archive import ship_cold
 from store.errors import ServiceUnavailableError
 from tests.cluster.shard import BROKER_NAME
+from tests.support.background import Background
 
 KEEP_SECONDS = 0.5  # far below the time for which a file stays
 
 
-class Keeper:
-    """See the top of this file.
+class Keeper(Background):
+    """See the top of this file; it runs for the time of the block.
 
     Args:
         directory: for what is kept: `kept`, `backups`, `cold`.
@@ -39,22 +39,10 @@ class Keeper:
         self._directory = directory
         self._stores = stores
         self._seconds_between = seconds_between
-        self._stopping = threading.Event()
         for name in stores:
             (directory / "kept" / name).mkdir(parents=True)
         (directory / "cold").mkdir()
-        self._threads = [threading.Thread(target=run, daemon=True) for run in (self._run, self._keep)]
-
-    def start(self) -> None:
-        """Begin both."""
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        """End both."""
-        self._stopping.set()
-        for thread in self._threads:
-            thread.join()
+        super().__init__((self._run, self._keep))
 
     @property
     def kept_file_count(self) -> int:
@@ -77,7 +65,7 @@ class Keeper:
 
     def _run(self) -> None:
         rounds = 0
-        while not self._stopping.wait(self._seconds_between):
+        while not self.stopping.wait(self._seconds_between):
             name = list(self._stores)[rounds % len(self._stores)]
             rounds += 1
             try:
@@ -89,7 +77,7 @@ class Keeper:
                 self.problems.append(f"the jobs of {name} failed: {error!r}")
 
     def _keep(self) -> None:
-        while not self._stopping.wait(KEEP_SECONDS):
+        while not self.stopping.wait(KEEP_SECONDS):
             self.keep_files()
 
     def keep_files(self) -> None:

@@ -155,13 +155,9 @@ class Soak:
             gateway_count=len(self._doors_at),
         )
         try:
-            self._keeper.start()
             watch = Watch(shard.pid, [*shard.names, *shard.gateways], self._seconds)
-            try:
+            with self._keeper, watch:
                 judged = self._load(shard)
-            finally:
-                watch.stop()
-                self._keeper.stop()
             end = self._last_backup(shard)
             self.figures.problems += self._cold_problems(shard, judged.producers)
         finally:

@@ -43,11 +43,8 @@ def test_the_watch_ended_when_a_member_was_replaced() -> None:
         assert member == "r1", "it was started"
         return os.getpid()
 
-    watch = Watch(pid_of, ["r2", "r1"], seconds=1.0)
-    try:
+    with Watch(pid_of, ["r2", "r1"], seconds=1.0) as watch:
         wait_until(lambda: watch.lives, "a sample of the other member")
-    finally:
-        watch.stop()
     assert {(life.member, life.pid) for life in watch.lives} >= {("r1", os.getpid())}
 
 

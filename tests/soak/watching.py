@@ -7,13 +7,13 @@ second one and the floor of the measure: the first quarter fills caches and pool
 import contextlib
 import os
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks import processes
+from tests.support.background import Background
 
 FLAT_RATIO = 1.1
 JUDGED_SECONDS_MIN = 180.0  # a shorter life has not filled its caches
@@ -81,8 +81,8 @@ def is_judged(samples: Sequence[Sample]) -> bool:
     return samples[-1].at - samples[0].at >= JUDGED_SECONDS_MIN
 
 
-class Watch:
-    """Samples the processes of members until `stop`.
+class Watch(Background):
+    """Samples the processes of members until the end of the block.
 
     Args:
         pid_of: the process that was started for each member, by name; a member may be away.
@@ -95,17 +95,10 @@ class Watch:
         self._pid_of = pid_of
         self._members = list(members)
         self._seconds_between = max(SAMPLE_SECONDS_MIN, seconds / SAMPLE_COUNT)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """No sample any more."""
-        self._stopping.set()
-        self._thread.join()
+        super().__init__([self._run])
 
     def _run(self) -> None:
-        while not self._stopping.wait(self._seconds_between):
+        while not self.stopping.wait(self._seconds_between):
             for member in self._members:
                 try:
                     pids = processes.family(self._pid_of(member))
