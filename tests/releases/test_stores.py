@@ -2,8 +2,12 @@
 
 import contextlib
 import pathlib
+import shutil
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
+import grpc
 import pytest
 
 from cli.earlier_release import unknown_to
@@ -13,7 +17,9 @@ from reput.message.v1 import message_pb2
 from reput_client import AppendClient, NewMessage
 from store.errors import StoreError
 from store.files.file_system import RealFileSystem
+from tests.e2e.test_light_queues import COMPLETE, as_row, broker_row, by_offset, rows_of
 from tests.releases.left_work import CALL, LONG, SETTINGS, Clients, answered
+from tests.support.fixture_stores import unpack_store
 from tests.support.releases import COMMITS, ReleaseStack
 from tests.support.stack import hosted_stack
 from tests.support.waiting import wait_until
@@ -85,6 +91,64 @@ def test_groups_of_lite_topics_are_as_before_behind_a_release_that_knows_none(
         assert drained(pops, len(left)) == left
         left = lite_messages(today.addresses["gateway"], 20)
         assert drained(pops, len(left)) == left
+
+
+@pytest.mark.parametrize("version", ["0.2.0"])
+def test_groups_of_lite_topics_were_refused_behind_a_first_upgrade_until_the_part_before_had_expired(
+    version: str, tmp_path: pathlib.Path
+) -> None:
+    store = tmp_path / "store"
+    old = ReleaseStack(version, store, settings=SETTINGS)
+    try:
+        with Clients(old.addresses["gateway"]) as clients:
+            clients.leave("old")
+    finally:
+        assert old.stop() == 0
+    with (
+        hosted_stack(store, settings=SETTINGS) as today,
+        contextlib.closing(GrpcPops(today.addresses["gateway"], PARENT, "client-1")) as pops,
+    ):
+        begin_lite(today.gateway)
+        left = lite_messages(today.addresses["gateway"], 0)
+        answered(partial(pops.name_lite_topics, LITE_GROUP, LITE_TOPICS, is_all=True))
+        assert drained(pops, len(left)) == left
+        group = today.gateway.GetConsumerGroup(pb.GetConsumerGroupRequest(consumer_group=LITE_GROUP), **CALL)
+        assert group.settings.lite.bind_topic == PARENT, group
+
+
+@pytest.mark.parametrize("has_files", [True, False], ids=["with the broker's folders", "without them"])
+@pytest.mark.parametrize("version", ["0.2.0"])
+def test_light_queues_of_a_broker_are_found_behind_a_release_that_knows_none(
+    version: str, has_files: bool, tmp_path: pathlib.Path
+) -> None:
+    """A replica and a mirror have no such files, and 0.2.0 leaves only their folders."""
+    store = unpack_store("light", tmp_path / "store")
+    for path in store.glob("consumequeue/%LMQ%*") if not has_files else ():
+        shutil.rmtree(path)
+    old = ReleaseStack(version, store)
+    try:
+        old.wait_until_built()
+    finally:
+        assert old.stop() == 0
+    by_queue: dict[str, list[dict[str, Any]]] = {}
+    for row in rows_of("offset"):
+        by_queue.setdefault(row["topic"], []).append(row)
+    with hosted_stack(store) as today:
+        for topic, rows in by_queue.items():
+
+            def is_found(topic: str = topic, rows: Sequence[dict[str, Any]] = rows) -> bool:
+                try:
+                    answer = by_offset(today, topic, rows[0]["offset"], len(rows))
+                except grpc.RpcError as error:
+                    if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                        raise
+                    return False  # they are being built
+                if answer.completeness != COMPLETE:
+                    return False
+                assert [as_row(message) for message in answer.messages] == list(map(broker_row, rows)), topic
+                return True
+
+            wait_until(is_found, topic)
 
 
 def begin_lite(gateway: gateway_grpc.GatewayServiceStub) -> None:

@@ -6,7 +6,6 @@ A release soaks SOAK_MINUTES (120), with today's code twice, and beginning with 
 import os
 from pathlib import Path
 
-import grpc
 import pytest
 
 from tests.soak.soak import Soak
@@ -17,12 +16,6 @@ from tests.torture.seeds import pick_seed
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(ETCD is None, reason=MISSING), pytest.mark.timeout(900)]
 
 SECONDS = 24.0
-# Of a log whose first part 0.2.0 wrote, light queues count as unknown until that part has expired.
-NO_LITE_TOPICS = pytest.mark.xfail(
-    reason="groups of lite topics are refused behind an upgrade from 0.2.0: light queues are known from the upgrade on",
-    raises=grpc.RpcError,  # what is lost is an AssertionError, and fails
-    strict=True,
-)
 
 
 def soak(directory: Path, seconds: float, before: str = "") -> None:
@@ -38,6 +31,6 @@ def test_a_short_soak_with_everything_on_keeps_all_promises(tmp_path: Path) -> N
 
 @pytest.mark.release
 @pytest.mark.timeout(24 * 3600)
-@pytest.mark.parametrize("before", ["", *(pytest.param(each, marks=NO_LITE_TOPICS) for each in COMMITS)])
+@pytest.mark.parametrize("before", ["", *COMMITS])
 def test_hours_with_everything_on_and_an_upgrade_keep_all_promises(before: str, tmp_path: Path) -> None:
     soak(tmp_path, 60 * float(os.environ.get("SOAK_MINUTES") or 120), before)
