@@ -261,6 +261,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(
                 errors="backslashreplace"
             )  # a character that the terminal cannot show must not end the command
+    # Unless it is set, numpy starts threads that nothing here uses, in each verb that loads it: see services/light_imports.py.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from store.errors import InvalidSettingError
     from store.files.umask import set_umask
 

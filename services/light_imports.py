@@ -11,6 +11,8 @@ command that forks, what was loaded before stays, and rich can be loaded later; 
   log with them. It reads GRPC_VERBOSITY when it is loaded; INFO shows them.
 - Python looks for garbage again and again while hundreds of modules come, and finds none: a twelfth of the time of a
   start. It does not look before `services/serving/process.py` begins, and never at what is there then.
+- numpy starts a thread for each further processor when it is loaded, for products of matrices, which nothing here computes. The
+  threads spin for a while: 60 ms of CPU.
 - pydantic searches all installed packages for plugins, and loads importlib.metadata for it: 2 MiB.
 """
 
@@ -21,7 +23,7 @@ import types
 from typing import Any
 
 gc.disable()
-ENVIRONMENT = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "GRPC_VERBOSITY": "ERROR"}
+ENVIRONMENT = {"PYDANTIC_DISABLE_PLUGINS": "__all__", "GRPC_VERBOSITY": "ERROR", "OPENBLAS_NUM_THREADS": "1"}
 for _name, _value in ENVIRONMENT.items():
     os.environ.setdefault(_name, _value)
 _NO_PLUGINS: Any = types.ModuleType("importlib.metadata")

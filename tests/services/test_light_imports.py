@@ -110,5 +110,22 @@ def test_a_verb_loads_no_other_verb():
     assert not {"cli.fsck", "cli.demo", "cli.send", "deploy.local"} & loaded
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import services.light_imports",
+        "import cli.main; cli.main.main(['queryMsgById', '-i', '00', '-f', 'no-such-charset'])",
+    ],
+    ids=["service", "command"],
+)
+def test_no_process_of_ours_starts_threads_of_numpy_unless_its_environment_asks_for_them(start):
+    """They spun for 60 ms of CPU in each."""
+    count = "import os, numpy; print(len(os.listdir('/proc/self/task')))"
+
+    assert printed_by(f"import os; del os.environ['OPENBLAS_NUM_THREADS']\n{start}\n{count}").split() == ["1"]
+    asked = printed_by(f"import os; os.environ['OPENBLAS_NUM_THREADS'] = '2'\n{start}\n{count}")
+    assert int(asked) == min(os.cpu_count() or 1, 2)
+
+
 def test_rich_can_be_loaded_behind_it():
     assert "rich.table" in loaded_by("import services.light_imports, structlog, rich.table")
