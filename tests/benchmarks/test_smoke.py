@@ -16,6 +16,7 @@ from benchmarks.rows.compiled_append import metrics_of
 from benchmarks.sides import rocketmq_side
 from benchmarks.sizes import TINY
 from tests.clients import documented
+from tests.pipeline.spark_home import spark_environment
 from tests.rocketmq import real_broker
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -28,7 +29,7 @@ def _run(tmp_path: pathlib.Path, *arguments: str) -> report.Results:
     where = ("--stores", str(tmp_path / "stores"), "--results", str(tmp_path / "results"))
     command = [sys.executable, "-m", "benchmarks", "--size", "tiny", "--rounds", "1", *where, *arguments]
     # Java for a second or two: without the second compiler, which takes half of it.
-    environ = {**os.environ, "JAVA_TOOL_OPTIONS": " ".join(real_broker.SHORT_LIFE)}
+    environ = {**os.environ, "JAVA_TOOL_OPTIONS": " ".join(real_broker.SHORT_LIFE), **spark_environment()}
     started = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert started.returncode == 0, started.stderr[-5000:]
     assert (tmp_path / "results" / "RESULTS.md").read_text().count("\n| ") >= 2

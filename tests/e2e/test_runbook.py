@@ -14,6 +14,7 @@ import yaml
 
 from reput.gateway.v1 import gateway_service_pb2 as pb
 from reput.message.v1 import message_pb2
+from tests.pipeline.spark_home import spark_environment
 from tests.support.ports import free_port
 from tests.support.stack import NO_REMOTING, Stack, new_message, running_stack
 from tests.support.waiting import WAIT_SECONDS_MAX
@@ -191,6 +192,7 @@ def run(root: pathlib.Path, commands: list[str], scene: Scene) -> list[str]:
     own = address or f"127.0.0.1:{free_port()}"
     environ = {name: value for name, value in os.environ.items() if not name.startswith("REPUT_")}
     environ |= {**SMALL, **NO_REMOTING, "REPUT_ADDRESS": own, "COLUMNS": "400", "NO_COLOR": "1"}
+    environ |= spark_environment()
     environ |= {"PATH": f"{tools}:{environ['PATH']}", "PYTHONPATH": f"{ROOT}:{ROOT / 'protos'}"}
     if not address:
         environ["REPUT_GATEWAY_ADDRESS"] = own

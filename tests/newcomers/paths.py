@@ -15,7 +15,7 @@ import grpc
 
 from deploy import build_kernels
 from store.compiled import built
-from tests.pipeline.standalone import JAVA_OPTIONS
+from tests.pipeline.spark_home import SHORT_LIFE
 from tests.support.ports import free_port
 from tests.support.waiting import WAIT_SECONDS_MAX
 
@@ -108,7 +108,7 @@ class Newcomer:
             "REMOTING_PORT": "0",
             "REPUT_ADDRESS": self.address,
             "REPUT_COMMITLOG_FILE_SIZE_BYTES": str(64 << 20),
-            "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
+            "SPARK_SUBMIT_OPTS": SHORT_LIFE,
             "COLUMNS": "120",
         }
 

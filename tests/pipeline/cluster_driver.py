@@ -16,14 +16,14 @@ from typing import Any
 
 import pipeline
 from cli.main import main as run_verb
-from tests.pipeline.standalone import JAVA_OPTIONS
+from tests.pipeline.spark_home import spark_environment
 
 CONF = {
     "spark.ui.enabled": False,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
+    "spark.executor.extraJavaOptions": spark_environment()["SPARK_SUBMIT_OPTS"],
     "spark.sql.shuffle.partitions": 4,
     # Each task that is slower than the others runs twice.
     "spark.speculation": True,

@@ -11,17 +11,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import pyspark
-
 from benchmarks import processes
 from pipeline.spark_session import java_home
+from tests.pipeline.spark_home import spark_environment
 from tests.support.ports import free_port
 from tests.support.waiting import WAIT_SECONDS_MAX
 
-HOME = Path(pyspark.__file__).parent
 WORKER_MEMORY = "1g"
-# Java's optimizing compiler costs more than it gains in processes that live for a minute.
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 EXECUTOR = b"CoarseGrainedExecutorBackend"
 # `$0` is hidden from the command that follows, by an empty file system that nobody else sees.
 HIDE = ("unshare", "--mount", "--propagation", "private", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"')
@@ -60,15 +56,17 @@ class Cluster:
     def environment(self) -> dict[str, str]:
         """For everything that is started from here: only this cluster's settings, nothing but loopback."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-        return kept | {
-            "JAVA_HOME": str(java_home()),
-            "SPARK_HOME": str(HOME),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_LOCAL_DIRS": str(self.work / "local"),
-            "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
-            "PYSPARK_PYTHON": sys.executable,
-            **self._further,
-        }
+        return (
+            kept
+            | spark_environment()
+            | {
+                "JAVA_HOME": str(java_home()),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_LOCAL_DIRS": str(self.work / "local"),
+                "PYSPARK_PYTHON": sys.executable,
+                **self._further,
+            }
+        )
 
     def start(self, worker_count: int) -> None:
         """Start it; returns when all workers are registered."""
@@ -111,19 +109,22 @@ class Cluster:
         processes.wait_for(lambda: not processes.living(family), "the cluster's processes", processes.STOP_SECONDS_MAX)
 
     def _spark_class(self, name: str, kind: str, *arguments: str) -> None:
-        command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind.lower()}.{kind}", *arguments]
+        environment = self.environment()
+        command = [
+            f"{environment['SPARK_HOME']}/bin/spark-class",
+            f"org.apache.spark.deploy.{kind.lower()}.{kind}",
+            *arguments,
+        ]
         if self.hidden is not None and kind == "Worker":
             command = [*HIDE, str(self.hidden), *command]
         settings: Mapping[str, str] = {
             "SPARK_DAEMON_MEMORY": "512m",
-            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
+            "SPARK_DAEMON_JAVA_OPTS": environment["SPARK_SUBMIT_OPTS"],
             "SPARK_NO_DAEMONIZE": "1",
         }
         with open(self.work / f"{name}.log", "wb") as log:
             self._processes.append(
-                subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment() | settings
-                )
+                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment | settings)
             )
 
     def _wait(self, condition: object, what: str) -> None:

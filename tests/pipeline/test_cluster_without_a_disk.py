@@ -22,7 +22,7 @@ from pipeline.ship import ZIP_NAME, write_zip
 from store.format.record import Record, decode_record
 from tests.pipeline.rebuild.rebuilding import assert_same_store
 from tests.pipeline.rocketmq.gateways import append
-from tests.pipeline.standalone import HOME, JAVA_OPTIONS, Cluster, can_hide, running_cluster
+from tests.pipeline.standalone import Cluster, can_hide, running_cluster
 from tests.support.fixture_stores import walk_frames
 from tests.support.object_store import CREDENTIALS, ROOT, ObjectStore, running_object_store
 from tests.support.stack import hosted_stack
@@ -156,16 +156,16 @@ def test_a_rebuild_that_is_submitted_needs_nothing_but_the_zip(
     write_zip(archive)
     elsewhere = tmp_path / "elsewhere"  # no checkout below the working directory
     elsewhere.mkdir()
+    environment = cluster.environment()
+    environment.pop("PYTHONPATH", None)
     command = [
-        str(HOME / "bin" / "spark-submit"), "--master", cluster.url, "--py-files", str(archive),
+        str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", cluster.url, "--py-files", str(archive),
         "--conf", "spark.executor.memory=512m", "--conf", "spark.driver.memory=512m",
-        "--conf", f"spark.executor.extraJavaOptions={JAVA_OPTIONS}",
+        "--conf", f"spark.executor.extraJavaOptions={environment['SPARK_SUBMIT_OPTS']}",
         "--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.ui.enabled=false",
         str(ROOT / "cli" / "submit.py"), "rebuild", "--store", str(engine_store), "--out", str(out),
         "--split-bytes", str(64 << 10),
     ]  # fmt: skip
-    environment = cluster.environment()
-    environment.pop("PYTHONPATH", None)
     ended = subprocess.run(
         command, cwd=elsewhere, env=environment, capture_output=True, text=True, timeout=SUBMIT_SECONDS_MAX
     )

@@ -91,7 +91,8 @@ def test_without_a_java_of_the_machine_and_nothing_left_behind(tmp_path: Path) -
             if Path(folder, name).exists():
                 (tools / name).symlink_to(Path(folder, name))
                 break
-    environ = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_GATEWAY_PORT")}
+    of_tests = ("JAVA_HOME", "PYSPARK_GATEWAY_PORT", "SPARK_HOME", "SPARK_SUBMIT_OPTS")
+    environ = {name: value for name, value in os.environ.items() if name not in of_tests}
     script = tmp_path / "run.py"
     script.write_text(WITHOUT_JAVA)
     run = subprocess.run(
