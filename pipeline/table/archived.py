@@ -10,6 +10,7 @@ that is killed, costs nothing but a table that is behind (ADR 0175).
 
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -53,10 +54,11 @@ def run(archive: Path | str, topic: str, catalog: "Catalog", table: str, *, brok
         InvalidArgumentError: the archive has no message of the topic, or the table is of something else.
         ServiceUnavailableError: the catalog cannot be reached; the table is as it was.
     """
-    from pipeline.table.iceberg import TopicTable
+    from pipeline.table.iceberg import TopicTable, refuse_location
 
     report = JobReport.begin("table")
     base = _base(archive)
+    refuse_location(base, "archive")
     fs, root = open_root(archive, "archive")
     check_archive(fs, root)
     files = {
@@ -90,8 +92,8 @@ def run(archive: Path | str, topic: str, catalog: "Catalog", table: str, *, brok
 
 
 def _base(archive: Path | str) -> str:
-    """The archive as a location of Iceberg, without the options of its URI."""
+    """The archive as a location of Iceberg: without the options of its URI, and without escapes, which Iceberg has none of."""
     place = ObjectRoot.place(archive, "archive")
     if isinstance(place, Path):
         return f"file://{place.absolute()}"
-    return place.uri.partition("?")[0].rstrip("/")
+    return unquote(place.uri.partition("?")[0]).rstrip("/")

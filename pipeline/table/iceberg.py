@@ -59,7 +59,7 @@ from pyiceberg.types import (
 )
 
 from pipeline.rocketmq.positions import Positions, QueueKey, from_checkpoint, to_checkpoint
-from services.object_uri import masked
+from services.object_uri import masked, shown
 from store.errors import InvalidArgumentError, ServiceUnavailableError
 
 Answer = TypeVar("Answer")
@@ -167,6 +167,7 @@ class TopicTable:
     """
 
     def __init__(self, catalog: Catalog, table: Table, sleep: Callable[[float], None] = time.sleep) -> None:
+        refuse_location(str(table.location()), "table")
         self._catalog = catalog
         self._table = table
         self._sleep = sleep
@@ -197,11 +198,12 @@ class TopicTable:
             InvalidArgumentError: the table is of something else, or has a column of a type that does not go to the schema's.
             ServiceUnavailableError: the catalog cannot be reached.
         """
+        wanted = _as_iceberg(schema)
         with answering(catalog.name):
             properties = {TOPIC_PROPERTY: topic} | ({ARCHIVE_PROPERTY: archive} if archive else {})
             found = cls(catalog, _made(catalog, name, schema, properties), sleep)
             found._refuse_other(topic, archive)
-            found._evolve(schema)
+            found._evolve(schema, wanted)
             return found
 
     @classmethod
@@ -490,9 +492,8 @@ class TopicTable:
                 field="table",
             )
 
-    def _evolve(self, schema: pa.Schema) -> None:
+    def _evolve(self, schema: pa.Schema, wanted: Schema) -> None:
         """Adds the columns that are new, and widens types; InvalidArgumentError names one that cannot be changed."""
-        wanted = _as_iceberg(schema)
         for _ in range(COMMIT_ATTEMPT_MAX):
             conflict = _conflict("", self._table.schema().as_struct(), wanted.as_struct())
             if conflict:
@@ -507,6 +508,8 @@ class TopicTable:
                 return
             except CommitFailedException:  # another run has changed the schema; most likely as this one would
                 self._table = self._catalog.load_table(self._table.name())
+            except ValueError as error:
+                raise _no_columns(error) from error
         raise ServiceUnavailableError(
             f"Others have changed the schema of {self.name} {COMMIT_ATTEMPT_MAX} times meanwhile: run again.",
             service="catalog",
@@ -536,6 +539,7 @@ def _made(catalog: Catalog, name: str, schema: pa.Schema, properties: Mapping[st
         with catalog.create_table_transaction(
             identifier, schema=schema, properties={**properties, **NEW_TABLE_PROPERTIES}
         ) as transaction:
+            refuse_location(transaction.table_metadata.location, "table")  # before anything is written there
             transaction.update_spec().add_field(TIME_COLUMN, DayTransform(), DAY_PARTITION).commit()
     except IS_THERE as error:
         try:
@@ -545,9 +549,30 @@ def _made(catalog: Catalog, name: str, schema: pa.Schema, properties: Mapping[st
     return catalog.load_table(identifier)
 
 
+def refuse_location(location: str, field: str) -> None:
+    """InvalidArgumentError for a location that pyiceberg cuts at a sign of URIs: it would read and write what lies there."""
+    if location.partition("?")[0].partition("#")[0] != location:
+        raise InvalidArgumentError(
+            f"The place {shown(location)} has a # or ? in its name, where pyiceberg ends the name of each file: choose another "
+            "place.",
+            field=field,
+        )
+
+
 def _as_iceberg(schema: pa.Schema) -> Schema:
-    """A schema with ids of its own."""
-    return Catalog._convert_schema_if_needed(schema)
+    """A schema with ids of its own; InvalidArgumentError if Iceberg has none like it."""
+    try:
+        return Catalog._convert_schema_if_needed(schema)
+    except ValueError as error:
+        raise _no_columns(error) from error
+
+
+def _no_columns(error: ValueError) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"These fields cannot be columns of one Iceberg table: {error}. A field a.b and a field b of a have the same name "
+        "there. Give a bodySchema without one of them.",
+        field="bodySchema",
+    )
 
 
 def _conflict(path: str, has: IcebergType, wants: IcebergType) -> str:

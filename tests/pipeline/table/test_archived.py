@@ -112,6 +112,14 @@ def test_a_file_with_a_text_that_has_no_upper_bound_is_added_too(tmp_path: Path)
     assert len(rows(catalog)) == 1
 
 
+def test_an_archive_in_a_place_that_pyiceberg_cannot_name_was_a_failed_disk(tmp_path: Path) -> None:
+    archive = tmp_path / "a#1"
+    archived(write_log(tmp_path / "store", [message(0)]), archive)
+    with pytest.raises(InvalidArgumentError, match="choose another place"):
+        job.run(archive, "orders", lake(tmp_path / "lake"), TABLE, broker_name=BROKER)
+    assert job._base("s3://bucket/my%20archive/?region=x") == "s3://bucket/my archive"  # the key has no escapes
+
+
 def test_shards_share_a_table_and_leave_each_others_files_alone(tmp_path: Path) -> None:
     archive, catalog = tmp_path / "archive", lake(tmp_path / "lake")
     for name in ("broker", "broker-b"):

@@ -372,6 +372,35 @@ def test_a_table_with_other_partitions_is_refused(tmp_path: Path) -> None:
         table_of(catalog)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        pa.struct([("a", pa.struct([("b", pa.int64())])), ("a.b", pa.string())]),
+        pa.struct([("l", pa.list_(pa.string())), ("l.element", pa.string())]),
+    ],
+)
+def test_fields_that_have_one_name_for_iceberg_ended_a_job_with_a_traceback(tmp_path: Path, value: Any) -> None:
+    catalog = lake(tmp_path)
+    with pytest.raises(InvalidArgumentError, match=r"multiple fields for name bodyValue\."):
+        table_of(catalog, schema_of(value))
+    assert catalog.list_namespaces() == []
+    table_of(catalog, schema_of(pa.struct([value.field(0)])))
+    with pytest.raises(InvalidArgumentError, match="columns of one Iceberg table"):
+        table_of(catalog, schema_of(pa.struct([value.field(1)])))
+
+
+@pytest.mark.parametrize("sign", ["#", "?"])
+def test_a_place_with_a_sign_of_uris_in_its_name_had_all_files_written_over_one(tmp_path: Path, sign: str) -> None:
+    """That one has the name before the sign. Where there is such a file already, the catalog seemed to be away."""
+    (tmp_path / "lake").write_text("of somebody else")
+    warehouse = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": f"file://{tmp_path}/lake{sign}1"}
+    catalog = opened_catalog("lake", {"type": "sql", **warehouse})
+    with pytest.raises(InvalidArgumentError, match="choose another place"):
+        table_of(catalog)
+    assert (tmp_path / "lake").read_text() == "of somebody else"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["catalog.db", "lake"]
+
+
 @pytest.mark.parametrize("topic", ["orders", "returns"])
 def test_rows_went_into_a_table_that_was_made_again_under_the_same_name(tmp_path: Path, topic: str) -> None:
     catalog = lake(tmp_path)
