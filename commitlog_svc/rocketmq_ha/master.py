@@ -130,7 +130,8 @@ class HaMaster:
         finally:
             slave.close()
             with self._lock:
-                del self._slaves[name]
+                if self._slaves.get(name) is slave:  # else it has come back from the same port
+                    del self._slaves[name]
 
 
 class _Slave:

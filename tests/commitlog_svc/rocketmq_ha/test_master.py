@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,25 @@ def test_a_slave_gets_the_bytes_from_where_it_asks_and_an_empty_one_gets_all(
 def test_a_slave_that_has_more_than_this_log_gets_nothing(leader: tuple[CommitLog, HaMaster]) -> None:
     log, master = leader
     assert received(master, log.status.end_offset + 1, 1) == []
+
+
+def test_a_slave_that_comes_back_from_the_same_port_was_forgotten_with_its_refused_connection(
+    leader: tuple[CommitLog, HaMaster],
+) -> None:
+    log, master = leader
+    refused = socket.create_connection(master.address, 10)
+    here = refused.getsockname()
+    refused.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # the port is free at once
+    refused.sendall((log.status.end_offset + 1).to_bytes(8, "big"))
+    name = str(Address(*here))
+    wait_until(lambda: master.acknowledged_offsets().get(name, -1) > 0)
+    former = master._slaves[name].thread
+    refused.close()
+    with socket.create_connection(master.address, 10, source_address=here) as connection:
+        connection.sendall(bytes(8))
+        assert connection.recv(1)
+        former.join()
+        assert master.acknowledged_offsets() == {name: 0}
 
 
 def test_nothing_behind_the_confirm_offset_is_sent(tmp_path: Path) -> None:
