@@ -8,8 +8,10 @@ from reput.commitlog.v1.commitlog_service_pb2 import InternalRecord
 from reput.message.v1.message_pb2 import AppendResult, FlushMode
 from services.reading.recent_units import RecentUnits
 from store.errors import DeadlineExceededError, FollowerFencedError
-from tests.simulation.world import Process, World
+from tests.simulation.world import Process, Waiters, World
 from tests.support.memory_log import START_MILLIS, ManualClock, MemoryLog
+
+STREAM_SECONDS_MAX = 0.005  # until what was written reaches a life
 
 
 class WorldClock(ManualClock):
@@ -29,13 +31,13 @@ class Feed:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._lives: list[tuple[Process, deque[Any]]] = []
+        self._lives: list[tuple[Process, deque[Any], Waiters]] = []
 
     def follow(self, recent: RecentUnits) -> Callable[[], None]:
         """The running process follows the log from now on, with these units; what is returned takes what has come."""
-        process, columns = self._world.here(), deque[Any]()
-        self._lives = [(each, waiting) for each, waiting in self._lives if not each.is_dead]
-        self._lives.append((process, columns))
+        process, columns, reader = self._world.here(), deque[Any](), Waiters(self._world)
+        self._lives = [life for life in self._lives if not life[0].is_dead]
+        self._lives.append((process, columns, reader))
 
         def take() -> None:
             while columns:
@@ -43,16 +45,19 @@ class Feed:
 
         def take_again_and_again() -> None:
             while True:
+                while not columns:
+                    reader.wait(None)
+                self._world.pause(self._world.dice.uniform(0.0, STREAM_SECONDS_MAX))
                 take()
-                self._world.pause(0.005)
 
         self._world.begin(process, take_again_and_again)
         return take
 
     def add(self, columns: Any) -> None:
         """As RecentUnits."""
-        for _, waiting in self._lives:
+        for _, waiting, reader in self._lives:
             waiting.append(columns)
+            reader.wake()
 
 
 class SlowLog(MemoryLog):

@@ -66,12 +66,14 @@ class Waiting:
             for worker in workers:
                 worker.start()
             self.world.say(f"{process.name} serves")
+            applied_offset = -1
             for turn in itertools.count(1):
-                end_offset = self.log.end
-                self.log.take()
-                life.follower.apply(None, end_offset, 0, end_offset)
-                for worker in workers:
-                    worker.note()
+                if self.log.end != applied_offset:
+                    applied_offset = self.log.end
+                    self.log.take()
+                    life.follower.apply(None, applied_offset, 0, applied_offset)
+                    for worker in workers:
+                        worker.note()
                 self.world.pause(0.02)
                 if turn % 40 == 0 and self.dice.random() < 0.5:
                     life.life.write_full(life.kinds.all)

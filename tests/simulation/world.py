@@ -12,6 +12,8 @@ function of its seed. A task goes on until it waits; now and then it lets others
 disk, so that a kill also lies between two calls of the disk.
 """
 
+import functools
+import gc
 import importlib
 import inspect
 import random
@@ -87,11 +89,16 @@ class World(VirtualTime):
         self._outside = Process("world")
         self.threads: dict[Task, SimulatedThread] = {}
         self._processes: dict[Task, Process] = {self._current: self._outside}
+        self._here = self._outside
         self._reaped: list[Task] = []
         self._undo: list[Callable[[], None]] = []
         self._seed = seed
 
     def __enter__(self) -> Self:
+        if gc.isenabled():
+            # A world keeps what it makes until its end: to look for garbage meanwhile costs a tenth and finds little.
+            gc.disable()
+            self._undo.append(gc.enable)
         random_state = random.getstate()
         random.seed(self._seed)
         self._undo.append(lambda: random.setstate(random_state))
@@ -129,7 +136,7 @@ class World(VirtualTime):
 
     def here(self) -> Process:
         """The process whose task runs."""
-        return self._processes[self._current]
+        return self._here
 
     def kill(self, process: Process) -> None:
         """End a process now: its tasks never go on."""
@@ -159,22 +166,24 @@ class World(VirtualTime):
         if self.now < process.stopped_until:
             self.wake(task, process.stopped_until - self.now)
             return
+        self._here = process
         super().resume(task)
         if task.stack.dead:
             self._forget(task)
         if self._reaped:
             self._reap()
-        self._current = self._hub_task
+        self._current, self._here = self._hub_task, self._outside
         self.after_step()
 
     def wait_here(self, seconds: float | None) -> None:
         """The running task waits until it is woken, at most so many seconds of its process."""
-        process = self.here()
+        process = self._here
         self.end_dead(process)
         if seconds is not None:
             self.wake(self._current, max(0.0, seconds) / process.rate)
-        self.park()
-        self.end_dead(process)
+        self._hub.switch()
+        if process.is_dead:
+            raise GreenletExit
 
     def pause(self, seconds: float) -> None:
         """The running task sleeps so many seconds of its process."""
@@ -182,7 +191,7 @@ class World(VirtualTime):
 
     def may_yield(self) -> None:
         """Now and then the others go first."""
-        if not self.here().is_dead and self.dice.random() < YIELD_SHARE:
+        if not self._here.is_dead and self.dice.random() < YIELD_SHARE:
             self.pause(0.0)
 
     def end_dead(self, process: Process) -> None:
@@ -200,7 +209,7 @@ class World(VirtualTime):
         while self._reaped:
             task = self._reaped.pop()
             if not task.stack.dead:
-                self._current = task
+                self._current, self._here = task, self._processes[task]
                 with suppress(Exception):  # what a dead process still says
                     task.stack.throw(GreenletExit)
             self._forget(task)
@@ -222,30 +231,16 @@ class World(VirtualTime):
 
     def _replace_modules(self) -> None:
         threads, clock = SimulatedThreading(self), SimulatedClock(self)
-        names = {"Lock", "RLock", "Condition", "Event"}
-        functions = {id(getattr(time, name)): getattr(clock, name) for name in SimulatedClock.NAMES}
-        for module in _modules():
-            for name, value in list(vars(module).items()):
-                if value is threading:
-                    self.replace(module, name, threads)
-                elif value is time:
-                    self.replace(module, name, clock)
-                elif name in names and value is getattr(threading, name):
-                    self.replace(module, name, getattr(threads, name))
-                elif id(value) in functions:
-                    self.replace(module, name, functions[id(value)])
-            for function in _functions_of(module):
-                self._replace_defaults(function, functions)
-
-    def _replace_defaults(self, function: Any, functions: Mapping[int, Any]) -> None:
-        """A clock that is the default of an argument was taken when the module was read."""
-        given, named = function.__defaults__, function.__kwdefaults__
-        if given and any(id(value) in functions for value in given):
-            self.replace(function, "__defaults__", tuple(functions.get(id(value), value) for value in given))
-        if named and any(id(value) in functions for value in named.values()):
-            self.replace(
-                function, "__kwdefaults__", {name: functions.get(id(value), value) for name, value in named.items()}
-            )
+        others = {id(getattr(time, name)): getattr(clock, name) for name in SimulatedClock.NAMES}
+        others |= {id(getattr(threading, name)): getattr(threads, name) for name in SimulatedThreading.NAMES}
+        others |= {id(threading): threads, id(time): clock}
+        for owner, name, value in _places(len(sys.modules)):
+            if isinstance(value, tuple):
+                self.replace(owner, name, tuple(others.get(id(each), each) for each in value))
+            elif isinstance(value, dict):
+                self.replace(owner, name, {each: others.get(id(given), given) for each, given in value.items()})
+            else:
+                self.replace(owner, name, others[id(value)])
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Give an attribute another value while this world is open."""
@@ -262,6 +257,28 @@ def judged(world: World, seed: int) -> Iterator[None]:
     except Exception as error:
         lines = "\n".join(world.history)
         raise BrokenPromiseError(f"{lines}\n{world.now:9.4f} seed {seed}: {type(error).__name__}: {error}") from error
+
+
+@functools.lru_cache(maxsize=1)
+def _places(_module_count: int) -> list[tuple[Any, str, Any]]:
+    """Where `threading`, `time` and what is of them stand: owner, attribute and value; the same until a module is imported.
+
+    A clock that is the default of an argument was taken when its module was read: then the value is the tuple or dict of
+    defaults.
+    """
+    functions = {id(getattr(time, name)) for name in SimulatedClock.NAMES}
+    values = {id(threading), id(time), *functions}
+    values |= {id(getattr(threading, name)) for name in SimulatedThreading.NAMES}
+    places = []
+    for module in _modules():
+        places += [(module, name, value) for name, value in vars(module).items() if id(value) in values]
+        for function in _functions_of(module):
+            given, named = function.__defaults__, function.__kwdefaults__
+            if given and any(id(value) in functions for value in given):
+                places.append((function, "__defaults__", given))
+            if named and any(id(value) in functions for value in named.values()):
+                places.append((function, "__kwdefaults__", named))
+    return places
 
 
 def _modules() -> list[types.ModuleType]:
@@ -309,6 +326,8 @@ class SimulatedClock:
 
 class SimulatedThreading:
     """The module `threading` of a world."""
+
+    NAMES = ("Lock", "RLock", "Condition", "Event")
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -389,11 +408,11 @@ class SimulatedLock:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """As threading."""
         world = self._world
-        if world.here().is_dead:
+        if world._here.is_dead:
             return True
-        if blocking:
-            world.may_yield()
-        me = world.current()
+        if blocking and world.dice.random() < YIELD_SHARE:
+            world.pause(0.0)
+        me = world._current
         if self._is_reentrant and self._owner is me:
             self._count += 1
             return True
@@ -408,14 +427,15 @@ class SimulatedLock:
 
     def release(self) -> None:
         """As threading."""
-        if self._world.here().is_dead:
+        if self._world._here.is_dead:
             return
         if not self._count:
             raise RuntimeError("release unlocked lock")
         self._count -= 1
         if not self._count:
             self._owner = None
-            self._waiters.wake(1)
+            if self._waiters:
+                self._waiters.wake(1)
 
     def locked(self) -> bool:
         """As threading."""
@@ -436,8 +456,7 @@ class SimulatedLock:
         """Whether the running task holds it."""
         return self._count > 0 and self._owner is self._world.current()
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    __enter__ = acquire
 
     def __exit__(self, *_: object) -> None:
         self.release()
