@@ -1,5 +1,7 @@
 """Clients under random faults, each call recorded: nothing that was acknowledged is lost, nothing that was shown goes away.
 
+What the processes say they did is a behaviour of the model of leadership (steps.py; where Spin is there).
+
 Faults: replicas that are killed, stopped, taken away and cut off from one another, from the coordinator and from the gateway,
 in one or both directions; the coordinator and the gateway gone; the lead moved. They overlap. TORTURE_SEED=n replays a plan of
 faults; what happens between them follows the clock of the machine. A change gets GROUP_COUNT groups of faults, a release
@@ -17,6 +19,9 @@ import pytest
 from tests.cluster.faults import inflict, plan
 from tests.cluster.history import Producers, Readers, lost_and_doubled, problems_of
 from tests.cluster.shard import pause, running_shard
+from tests.cluster.steps import BOUNDS, MODEL, Watch, refusal_of
+from tests.models.spin import IS_THERE
+from tests.models.traces import TraceChecker
 from tests.support.etcd import ETCD, MISSING
 from tests.torture.seeds import pick_seed
 
@@ -35,7 +40,7 @@ def check_a_life(directory: pathlib.Path, seed: int, group_count: int) -> str:
     story = []
     with running_shard(directory) as shard:
         addresses = {name: shard.client(name).target for name in shard.names}
-        with Readers(addresses) as readers:
+        with Readers(addresses) as readers, Watch(shard) as watch:
             with Producers(shard.gateway, TOPIC, local_share=LOCAL_SHARE, seed=seed) as producers:
                 producers.wait_for(50)
                 for group in plan(seed, group_count):
@@ -46,10 +51,12 @@ def check_a_life(directory: pathlib.Path, seed: int, group_count: int) -> str:
                 shard.wait_until_whole()
                 producers.wait_for(20)
             shard.settle()
-            seen = readers.counts
+            seen, told = readers.counts, watch.told()
         epochs = {name: len(status.epochs) for name in shard.names if (status := shard.status(name)) is not None}
     problems = problems_of(shard.stores, TOPIC, producers, readers)
     assert problems == [], "\n".join([f"seed {seed}", *problems, *map(str, story), shard.log()])
+    refusal = refusal_of(told, TraceChecker(MODEL, directory / "model", BOUNDS)) if IS_THERE else ""
+    assert refusal == "", f"seed {seed}: this run is no behaviour of {MODEL}: {refusal}\n{told}"
     lost, doubled = lost_and_doubled(shard.stores["r1"], TOPIC, producers)
     replicated = sum(one.is_replicated for one in producers.acknowledged)
     silences = sorted(second for second in producers.silences() if second >= 1)

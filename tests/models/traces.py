@@ -32,6 +32,7 @@ class TraceChecker:
     """
 
     def __init__(self, model: str, directory: Path, macros: Mapping[str, object]) -> None:
+        directory.mkdir(exist_ok=True)
         self._directory = directory
         self._numbers = {name: FIRST_NUMBER + at for at, name in enumerate(names_of(model))}
         (directory / model).write_text((MODELS / model).read_text(encoding="utf-8"), encoding="utf-8")
