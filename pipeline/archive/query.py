@@ -3,7 +3,8 @@
     archive   |----------------------|              looked up by its own indexes (store/archive)
     log               |---------------------|       files without a sealed segment are walked; no queue or index is needed
 
-A message that is in both is one row, read from the log; from the archive if the log's record is damaged. `union_view` in
+A message that is in both is one row, read from the log; from the archive if the log's record is damaged. A query lists the
+archive once, and again behind a walk. `union_view` in
 `pipeline/archive/view.py` is the same for Spark.
 """
 
@@ -19,7 +20,7 @@ from pipeline.archive.segment import log_path, map_log_file, walk_log_file
 from pipeline.object_files import ObjectFileSystem, open_root
 from pipeline.scan.log_files import ReadableLog, readable_log
 from store.archive.archive_reader import ArchiveReader
-from store.archive.lookups import missing_log
+from store.archive.lookups import AsListed, missing_log
 from store.archive.manifest import Segment
 from store.derive.dispatch_columns import DispatchColumns
 from store.derive.queue_placement import NO_UNIT_BITS
@@ -109,9 +110,10 @@ class UnionReader:
 
     def plan(self) -> dict[str, int]:
         """The reads that a query would make: counts, and offsets in bytes."""
-        segments = self._segments()
+        archive = self._archive.as_listed()
+        segments = _whole(archive)
         sealed = {segment.first_offset for segment in segments if segment.is_sealed}
-        first, end = self._archive.range()
+        first, end = archive.range()
         return {
             "segment_count": len(segments),
             "archive_first_offset": first,
@@ -147,10 +149,11 @@ class UnionReader:
             StoreError: the message exists and cannot be read.
         """
         offset = decode_offset_msg_id(offset_msg_id)[1]
+        archive = self._archive.as_listed()
         try:
-            return self._read(offset)
+            return self._read(offset, archive)
         except RecordNotFoundError:
-            firsts = [self._archive.range()[0], *self._log.first_offsets[:1]]
+            firsts = [archive.range()[0], *self._log.first_offsets[:1]]
             held = self._elsewhere(ANY_TOPIC)
             if held is not None and offset < min(firsts):
                 raise held from None
@@ -158,10 +161,10 @@ class UnionReader:
 
     def by_offset(self, topic: str, queue_id: int, queue_offset: int, *, count: int = 1) -> QueryAnswer:
         """Up to `count` messages of a queue from a queue offset on."""
-        hits = self._archive.units(topic, queue_id, queue_offset, count + 1)
-        answer = QueryAnswer(problem=hits.problem or self._hole())
-        places = {unit.queue_offset: unit.commit_log_offset for unit in hits.units}
-        for columns in self._walked(answer):
+        archive = self._archive.as_listed()
+        answer = QueryAnswer(problem=self._hole(archive))
+        places: dict[int, int] = {}
+        for columns in self._walked(answer, archive):
             if topic in columns.topics:
                 chosen = np.flatnonzero(
                     (columns.topic_numbers == columns.topics.index(topic))
@@ -169,15 +172,16 @@ class UnionReader:
                     & (columns.queue_offsets >= queue_offset)
                     & (columns.sys_flags & NO_UNIT_BITS == 0)
                 )
-                places.update(
-                    zip(
-                        columns.queue_offsets[chosen].tolist(), columns.commit_log_offsets[chosen].tolist(), strict=True
-                    )
-                )
+                found_here = columns.queue_offsets[chosen].tolist(), columns.commit_log_offsets[chosen].tolist()
+                places.update(zip(*found_here, strict=True))
+        # Behind the walk: a log file that retention has removed meanwhile is in the archive.
+        hits = archive.units(topic, queue_id, queue_offset, count + 1)
+        answer.problem = hits.problem or answer.problem
+        places = {unit.queue_offset: unit.commit_log_offset for unit in hits.units} | places
         if min(places, default=queue_offset + 1) > queue_offset:
             answer.problem = answer.problem or self._elsewhere(topic)
         for place in sorted(places)[:count]:
-            found = self._read_listed(places[place], answer)
+            found = self._read_listed(places[place], answer, archive)
             if found is not None:
                 answer.messages.append(found)
         answer.has_more = len(places) > count
@@ -186,13 +190,14 @@ class UnionReader:
     def _by_hash(
         self, topic: str, key: str, begin_millis: int | None, end_millis: int | None, count: int, *, is_unique: bool
     ) -> QueryAnswer:
-        answer = QueryAnswer(problem=self._hole() or self._elsewhere(topic))
+        archive = self._archive.as_listed()
+        answer = QueryAnswer(problem=self._hole(archive) or self._elsewhere(topic))
         seen: set[int] = set()
-        for offset in self._candidates(topic, key, begin_millis, end_millis, answer):
+        for offset in self._candidates(topic, key, begin_millis, end_millis, answer, archive):
             if offset in seen:
                 continue
             seen.add(offset)
-            found = self._read_listed(offset, answer)
+            found = self._read_listed(offset, answer, archive)
             if found is None:
                 continue
             record = found.record
@@ -210,18 +215,24 @@ class UnionReader:
         return answer
 
     def _candidates(
-        self, topic: str, key: str, begin_millis: int | None, end_millis: int | None, answer: QueryAnswer
+        self,
+        topic: str,
+        key: str,
+        begin_millis: int | None,
+        end_millis: int | None,
+        answer: QueryAnswer,
+        archive: AsListed[Segment],
     ) -> Iterator[int]:
         """Commit-log offsets of records whose key has the hash, descending (bytes)."""
         hash_ = key_hash(index_key(topic, key))
         walked: set[int] = set()
-        for columns in self._walked(answer):
+        for columns in self._walked(answer, archive):
             records = columns.key_records[columns.key_hashes == hash_]
             walked.update(columns.commit_log_offsets[records].tolist())
         waiting = sorted(walked)
         below: int | None = None
         while True:
-            hits = self._archive.search(
+            hits = archive.search(
                 topic, key, below_offset=below, begin_millis=begin_millis, end_millis=end_millis, count=COUNT_DEFAULT
             )
             answer.problem = answer.problem or hits.problem
@@ -234,20 +245,22 @@ class UnionReader:
                 return
             below = hits.commit_log_offsets[-1]
 
-    def _read_listed(self, commit_log_offset: int, answer: QueryAnswer) -> FoundMessage | None:
+    def _read_listed(
+        self, commit_log_offset: int, answer: QueryAnswer, archive: AsListed[Segment]
+    ) -> FoundMessage | None:
         """A record of which is known that it exists; None if it cannot be read, which the answer then says."""
         try:
-            return self._read(commit_log_offset)
+            return self._read(commit_log_offset, archive)
         except StoreError as error:
             answer.problem = answer.problem or error
             return None
 
-    def _read(self, commit_log_offset: int) -> FoundMessage:
-        found = self._read_somewhere(commit_log_offset)
+    def _read(self, commit_log_offset: int, archive: AsListed[Segment]) -> FoundMessage:
+        found = self._read_somewhere(commit_log_offset, archive)
         is_deleted = commit_log_offset < self._deleted_before.get(found.record.topic, 0)
         return replace(found, is_deleted=True) if is_deleted else found
 
-    def _read_somewhere(self, commit_log_offset: int) -> FoundMessage:
+    def _read_somewhere(self, commit_log_offset: int, archive: AsListed[Segment]) -> FoundMessage:
         """Reads a record from the log if it is there and sound, else from the archive."""
         damage: RecordCorruptedError | None = None
         first = max((offset for offset in self._log.first_offsets if offset <= commit_log_offset), default=None)
@@ -261,7 +274,10 @@ class UnionReader:
             except RecordCorruptedError as error:
                 damage = error
         try:
-            return FoundMessage(self._archive.record(commit_log_offset), Source.ARCHIVE)
+            with suppress(StoreError):
+                return FoundMessage(archive.record(commit_log_offset), Source.ARCHIVE)
+            archive.list_again()  # it is in none of these segments, or in one whose files a newer one has replaced
+            return FoundMessage(archive.record(commit_log_offset), Source.ARCHIVE)
         except OffsetOutOfRangeError as error:
             if first is not None and damage is not None and self._is_lost(first, commit_log_offset):
                 raise damage from error
@@ -284,12 +300,15 @@ class UnionReader:
         finally:
             file.close()
 
-    def _walked(self, answer: QueryAnswer) -> Iterator[DispatchColumns]:
-        """The records of log files without a sealed segment, newest file first; up to damage, which the answer then says."""
-        sealed = {s.first_offset for s in self._segments() if s.is_sealed}
-        for first in reversed(self._log.first_offsets):
-            if first in sealed:
-                continue
+    def _walked(self, answer: QueryAnswer, archive: AsListed[Segment]) -> Iterator[DispatchColumns]:
+        """The records of log files without a sealed segment, newest file first; up to damage, which the answer then says.
+
+        At its end `archive` is listed again, if there was something to walk.
+        """
+        # Without all manifests no file counts as archived, and the whole log is walked; lookups report the damage.
+        sealed = {segment.first_offset for segment in _whole(archive) if segment.is_sealed}
+        unsealed = [first for first in reversed(self._log.first_offsets) if first not in sealed]
+        for first in unsealed:
             try:
                 log_file = self._map(first)
             except FileNotFoundError:
@@ -302,16 +321,12 @@ class UnionReader:
                     answer.problem = answer.problem or error
                     columns, _, _ = walk_log_file(log_file, first, path, int(error.metadata["commitLogOffset"]))
                 yield columns
+        if unsealed:  # a walk takes its time: meanwhile segments may have been published, and their log files removed
+            archive.list_again()
 
-    def _segments(self) -> list[Segment]:
-        try:
-            return self._archive.segments()
-        except StoreError:  # the lookups report it; no file counts as archived and the whole log is walked
-            return []
-
-    def _hole(self) -> StoreError | None:
+    def _hole(self, archive: AsListed[Segment]) -> StoreError | None:
         """The error for log that is missing between archive and store; None if there is none."""
-        end = self._archive.range()[1]
+        end = archive.range()[1]
         if self._log.files and end < self._log.files[0].first_offset:
             return missing_log(end, self._log.files[0].first_offset)
         return None
@@ -350,6 +365,12 @@ class UnionReader:
         if first_offset not in self._maps:
             self._maps[first_offset] = map_log_file(self._fs, log_path(self._store, first_offset))
         return self._maps[first_offset]
+
+
+def _whole(archive: AsListed[Segment]) -> list[Segment]:
+    """The segments, by offset; none if the manifest of one cannot be read."""
+    segments = [each for each in archive.log_files if not isinstance(each, StoreError)]
+    return segments if len(segments) == len(archive.log_files) else []
 
 
 def _deleted_topics(fs: FileSystem, store: Path) -> Mapping[str, int]:

@@ -140,6 +140,14 @@ class LogFileLookups(ABC, Generic[AnyLogFile]):
     def _opened(self, log_file: AnyLogFile) -> AbstractContextManager[LogFileReader]:
         """One of them, opened; errors while it is used are StoreErrors."""
 
+    def as_listed(self) -> "AsListed[AnyLogFile]":
+        """The same of one listing, for several lookups of one question: in an object store each listing costs requests.
+
+        Raises:
+            StoreError: none can be listed.
+        """
+        return AsListed(self)
+
     def problem(self) -> StoreError | None:
         """Why it is not complete: it cannot be read, or log is missing between its log files.
 
@@ -148,7 +156,7 @@ class LogFileLookups(ABC, Generic[AnyLogFile]):
         return self._asked()[1]
 
     def _asked(self) -> tuple[list[AnyLogFile], StoreError | None]:
-        """The sound log files and the problem, of one listing: in an object store each costs requests."""
+        """The sound log files and the problem, of one listing."""
         try:
             listed = self._listed()
         except StoreError as error:
@@ -295,6 +303,30 @@ class LogFileLookups(ABC, Generic[AnyLogFile]):
                             known = ranges.get((name, queue_id), (first, last + 1))
                             ranges[name, queue_id] = (min(known[0], first), max(known[1], last + 1))
         return ranges
+
+
+class AsListed(LogFileLookups[AnyLogFile]):
+    """See `LogFileLookups.as_listed`; a log file that is published later is not in it before `list_again`.
+
+    Attributes:
+        log_files: by offset; in place of one whose row cannot be read, the error.
+    """
+
+    def __init__(self, whole: LogFileLookups[AnyLogFile]) -> None:
+        super().__init__(whole.root, whole.broker_name)
+        self.NAME = whole.NAME
+        self._whole = whole
+        self.log_files = whole._listed()
+
+    def list_again(self) -> None:
+        """See what there is now; StoreError: none can be listed."""
+        self.log_files = self._whole._listed()
+
+    def _listed(self) -> list[AnyLogFile | StoreError]:
+        return self.log_files
+
+    def _opened(self, log_file: AnyLogFile) -> AbstractContextManager[LogFileReader]:
+        return self._whole._opened(log_file)
 
 
 # Of either kind.

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.archive import archive, restore, verify
+from pipeline.archive import archive, query, restore, verify
 from pipeline.archive.query import Source, UnionReader
+from pipeline.archive.segment import map_log_file
 from store.archive.archive_reader import ArchiveReader
 from tests.support.archives import BROKER, FILE_BYTES, make_file_ahead, message, write_log, written_to
 from tests.support.fixture_stores import walk_frames
@@ -90,3 +91,29 @@ def test_a_query_showed_records_behind_the_durable_mark(store: Path, tmp_path: P
 
     assert union.by_key("orders", "k698").messages
     assert not union.by_key("orders", "k699").messages
+
+
+@pytest.mark.parametrize("ask", ["key", "queue offset"])
+def test_messages_were_missing_whose_log_file_was_archived_and_removed_during_a_query(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str
+):
+    """A query by queue offset asked the archive before it walked the log."""
+    archive.run(None, store, tmp_path / "archive")
+    last = max((store / "commitlog").iterdir())
+    union = UnionReader(tmp_path / "archive", store)
+
+    def remove_before(*where: object) -> memoryview:
+        if last.exists():
+            archive.run(None, store, tmp_path / "archive", include_active=True)
+            last.unlink()
+        return map_log_file(*where)
+
+    monkeypatch.setattr(query, "map_log_file", remove_before)
+    if ask == "key":
+        answer = union.by_key("orders", "k699")
+    else:
+        answer = union.by_offset("orders", 0, 690, count=20)
+
+    assert answer.messages[-1].record.keys == ("k699",)
+    assert {found.source for found in answer.messages[-5:]} == {Source.ARCHIVE}
+    assert answer.problem is None

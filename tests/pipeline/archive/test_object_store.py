@@ -125,29 +125,36 @@ def test_an_archive_behind_a_uri_is_verified_and_restored(
 
 
 def test_a_point_lookup_by_key_takes_a_bounded_number_of_requests(object_store: ObjectStore, tmp_path: Path) -> None:
-    """Counted by the server. The figures of docs/tables.md; each request waits for the one before."""
+    """Counted by the server. The figures of docs/tables.md; each request waits for the one before.
+
+    The least of three readers counts: a client sends a request again that was not answered in time.
+    """
     for message_count in (500, 1500):
         messages = [message(n, keys=f"k{n}") for n in range(message_count)]
         made = archived(write_log(tmp_path / f"{message_count}", messages), tmp_path / f"archive-{message_count}")
         uri = object_store.upload(made.archive, f"stores/lookups-{message_count}")
         segment_count = len(list((made.archive / "segments" / BROKER).glob("0*.json")))
-        object_store.request_count()
-        reader = UnionReader(uri, None, broker_name=BROKER)
-        opened = object_store.request_count()
+        tries = [requests_of_lookups(object_store, uri, (message_count - 1, 0, 1)) for _ in range(3)]
+        opened, newest, oldest, beside_it = (min(each) for each in zip(*tries, strict=True))
+        assert opened == (7 + 2 * segment_count, 0)
+        assert newest == (10 + 2 * segment_count, 7), "the first one opens all indexes"
+        assert oldest == (10, 7), "a row group of another file"
+        assert beside_it == (7, 7)
 
-        def asked(number: int) -> tuple[int, int]:
-            """Requests of a key, at any time and in the millisecond of its message."""
-            found = reader.by_key("orders", f"k{number}")  # noqa: B023
-            at_any_time = object_store.request_count()
-            millis = found.messages[0].record.store_time_millis
-            again = reader.by_key("orders", f"k{number}", begin_millis=millis, end_millis=millis)  # noqa: B023
-            assert [each.record.keys for each in again.messages] == [(f"k{number}",)]
-            return at_any_time, object_store.request_count()
 
-        assert opened == 7 + 2 * segment_count
-        assert asked(message_count - 1) == (31 + 2 * segment_count, 28), "the first one opens all indexes"
-        assert asked(0) == (31, 28), "a row group of another file"
-        assert asked(1) == (28, 28)
+def requests_of_lookups(object_store: ObjectStore, uri: str, numbers: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Requests until an archive is open, and of each message's key: at any time, and in the millisecond of the message."""
+    object_store.request_count()
+    reader = UnionReader(uri, None, broker_name=BROKER)
+    counts = [(object_store.request_count(), 0)]
+    for number in numbers:
+        (found,) = reader.by_key("orders", f"k{number}").messages
+        at_any_time = object_store.request_count()
+        millis = found.record.store_time_millis
+        again = reader.by_key("orders", f"k{number}", begin_millis=millis, end_millis=millis)
+        assert [each.record.keys for each in again.messages] == [(f"k{number}",)]
+        counts.append((at_any_time, object_store.request_count()))
+    return counts
 
 
 def restore_there(archive: str, uri: str) -> None:
