@@ -74,9 +74,14 @@ def run(archive: Path | str, topic: str, catalog: "Catalog", table: str, *, brok
         )
     target = TopicTable.of_topic(catalog, table, topic, FILES_SCHEMA, archive=base)
     shard = layout.escape(broker_name)
-    followed = target.follow(
-        list(files), lambda path: path.startswith(f"{base}/") and PurePosixPath(path).name.rsplit("-", 2)[0] == shard
-    )
+
+    def is_archived(path: str) -> bool:
+        return path.startswith(f"{base}/")
+
+    def is_replaced(path: str) -> bool:
+        return is_archived(path) and PurePosixPath(path).name.rsplit("-", 2)[0] == shard
+
+    followed = target.follow(list(files), is_replaced, is_archived)
     report.findings += [
         {"kind": "file_not_added", "file": location, "what": why} for location, why in followed.refused.items()
     ]

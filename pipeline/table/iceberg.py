@@ -3,7 +3,8 @@
     snapshot   summary `reput.positions`   where the next run goes on, as in a checkpoint of a stream (`positions.py`)
     table      property `reput.topic`      whose rows it has: a table of something else is refused
                property `reput.positions`  the same, of the newest snapshot that has it; read only where those are all expired
-               property `reput.archive`    instead of positions: its files are those of this archive
+               property `reput.archive`    instead of positions: its files are those of this archive, and no engine may remove
+                                           them (property `gc.enabled`)
 
 Positions are in the commit that adds their rows, so each message is in the table exactly once, whatever is killed. A snapshot
 of somebody else, such as a compaction, has none: then those of its nearest ancestor count. A table that is rolled back goes on
@@ -67,6 +68,8 @@ Answer = TypeVar("Answer")
 TOPIC_PROPERTY = "reput.topic"
 POSITIONS_PROPERTY = "reput.positions"
 ARCHIVE_PROPERTY = "reput.archive"
+# Iceberg's: engines remove no files by this table, neither of expired snapshots nor of a table that is dropped.
+FILES_OF_OTHERS = {"gc.enabled": "false"}
 WIDER_TYPES = {(IntegerType, LongType), (FloatType, DoubleType)}
 # What rows are partitioned by.
 TIME_COLUMN = "storeTimestamp"
@@ -200,7 +203,7 @@ class TopicTable:
         """
         wanted = _as_iceberg(schema)
         with answering(catalog.name):
-            properties = {TOPIC_PROPERTY: topic} | ({ARCHIVE_PROPERTY: archive} if archive else {})
+            properties = {TOPIC_PROPERTY: topic} | ({ARCHIVE_PROPERTY: archive, **FILES_OF_OTHERS} if archive else {})
             found = cls(catalog, _made(catalog, name, schema, properties), sleep)
             found._refuse_other(topic, archive)
             found._evolve(schema, wanted)
@@ -364,22 +367,38 @@ class TopicTable:
 
         return self._repeated(attempt)
 
-    def follow(self, locations: Sequence[str], is_replaced: Callable[[str], bool]) -> "Followed":
+    def follow(
+        self, locations: Sequence[str], is_replaced: Callable[[str], bool], is_archived: Callable[[str], bool]
+    ) -> "Followed":
         """Makes the table have these Parquet files as they are, and take out others that are replaced, in one commit.
 
         Args:
             locations: of the files, which have no field ids; each has the rows of one day.
             is_replaced: whether a file of the table that is not among them has to go.
+            is_archived: whether a file of the table is one of the archive, of any shard.
 
         Raises:
+            InvalidArgumentError: an engine has written rows of the archive again, which would then be there twice.
             ServiceUnavailableError: no attempt came through; the table is as it was.
         """
         kept = set(locations)
 
         def attempt() -> Followed:
             self._refresh()
+            if not FILES_OF_OTHERS.items() <= self._table.properties.items():  # an older version made it
+                transaction = Transaction(_tried_once(self._table))
+                transaction.set_properties(FILES_OF_OTHERS)
+                self._commit(transaction)
             table = self._table
             has = {task.file.file_path: task.file for task in table.scan().plan_files()}
+            copy = next((path for path in has if not is_archived(path)), None)
+            if copy is not None:
+                raise InvalidArgumentError(
+                    f"The table {self.name} has files that are not of the archive, such as {copy}: a compaction, a delete or "
+                    "an update has written rows of the archive again. Roll it back to the snapshot before, or drop it and "
+                    "run again: no byte of the archive is copied.",
+                    field="table",
+                )
             gone = [file for path, file in has.items() if path not in kept and is_replaced(path)]
             new: list[DataFile] = []
             refused: dict[str, str] = {}

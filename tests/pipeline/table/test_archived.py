@@ -7,10 +7,11 @@ import time
 from pathlib import Path, PurePosixPath
 
 import pytest
+from pyiceberg.expressions import AlwaysTrue
 
 from pipeline.archive import archive as archive_job
 from pipeline.table import archived as job
-from pipeline.table.iceberg import opened_catalog
+from pipeline.table.iceberg import TopicTable, opened_catalog
 from store.archive.archive_reader import ArchiveReader
 from store.archive.manifest import SETTLED_NANOS
 from store.archive.parquet_files import ParquetFiles
@@ -195,6 +196,28 @@ def test_an_engine_opens_one_of_the_data_files_for_a_unique_key(made: Archived, 
     opened = [PurePosixPath(location).suffix for location in CountingFileIO.opened]
     assert opened.count(".parquet") == 1
     assert len(opened) <= 3, "the list of manifests, the manifest and the file"
+
+
+def test_rows_of_a_table_that_was_compacted_were_added_again(made: Archived, tmp_path: Path) -> None:
+    """Also by Spark, in test_spark.py. A table of an older version then gets the property that keeps the archive's files."""
+    catalog = lake(tmp_path)
+    job.run(made.archive, "orders", catalog, TABLE, broker_name=BROKER)
+    table = catalog.load_table(TABLE)
+    with table.transaction() as transaction:
+        transaction.remove_properties("gc.enabled")
+    copies = TopicTable.existing(catalog, TABLE).write(table.scan().to_arrow())
+    with table.transaction() as transaction, transaction.update_snapshot().overwrite() as producer:
+        producer.delete_by_predicate(AlwaysTrue())
+        for task in table.scan().plan_files():
+            producer.delete_data_file(task.file)
+        for file in copies:
+            producer.append_data_file(file)
+
+    with pytest.raises(InvalidArgumentError, match=f"The table {TABLE} has files that are not of the archive"):
+        job.run(made.archive, "orders", catalog, TABLE, broker_name=BROKER)
+
+    assert catalog.load_table(TABLE).scan().count() == MESSAGE_COUNT // 2
+    assert catalog.load_table(TABLE).properties["gc.enabled"] == "false"
 
 
 def test_what_is_no_archive_or_has_no_such_topic_is_refused(made: Archived, tmp_path: Path) -> None:
