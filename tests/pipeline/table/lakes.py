@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
@@ -32,6 +33,17 @@ def catalog_flags(directory: Path) -> list[str]:
 def rows(catalog: Catalog, table: str = TABLE) -> list[dict[str, Any]]:
     """All rows of the newest snapshot."""
     return list(catalog.load_table(table).scan().to_arrow().to_pylist())
+
+
+def duckdb_with_iceberg() -> Any:
+    """A connection of DuckDB with its own reader of Iceberg; the test is skipped without them."""
+    duckdb = pytest.importorskip("duckdb", reason="needs DuckDB")
+    database = duckdb.connect(config={"autoinstall_known_extensions": False})
+    for extension in ("avro", "iceberg"):
+        package = pytest.importorskip(f"duckdb_extension_{extension}", reason="needs DuckDB's reader of Iceberg")
+        (file,) = Path(package.__path__[0]).rglob("*.duckdb_extension")
+        database.execute(f"LOAD '{file}'")
+    return database
 
 
 def data_files(directory: Path) -> set[str]:

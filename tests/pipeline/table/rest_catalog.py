@@ -79,7 +79,8 @@ class RestHandler(BaseHTTPRequestHandler):
         return {"metadata": json.loads(staged.table_metadata.model_dump_json()), "config": {}}
 
     def _commit(self, identifier: tuple[str, ...], said: dict[str, Any]) -> dict[str, Any]:
-        request = CommitTableRequest.model_validate(said)
+        # Java's client leaves out what the path says.
+        request = CommitTableRequest.model_validate({"identifier": _as_said(identifier), **said})
         status = type(self).fault()
         if status == 409:
             raise CommitFailedException("another one was faster")
@@ -112,6 +113,10 @@ class RestHandler(BaseHTTPRequestHandler):
 
 def _error(error: Exception, status: int) -> dict[str, Any]:
     return {"error": {"message": str(error), "type": type(error).__name__, "code": status}}
+
+
+def _as_said(identifier: tuple[str, ...]) -> dict[str, Any]:
+    return {"namespace": list(identifier[:-1]), "name": identifier[-1]}
 
 
 def _names(found: re.Match[str]) -> tuple[str, ...]:

@@ -1,14 +1,13 @@
 """Tables are read back by pyiceberg and by DuckDB's own reader of Iceberg, and both see the same rows."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.table import archived, table
 from tests.pipeline.rocketmq.gateways import append
-from tests.pipeline.table.lakes import lake, rows
+from tests.pipeline.table.lakes import duckdb_with_iceberg, lake, rows
 from tests.support.archives import BROKER, message, write_log
 from tests.support.archives import archived as archive_of
 from tests.support.stack import hosted_stack
@@ -59,12 +58,7 @@ def test_duckdb_reads_a_table_through_pyiceberg(made: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", [TYPED, ARCHIVED])
 def test_duckdbs_own_iceberg_reader_sees_the_same_rows(made: Any, name: str) -> None:
-    duckdb = pytest.importorskip("duckdb", reason="needs DuckDB")
-    database = duckdb.connect(config={"autoinstall_known_extensions": False})
-    for extension in ("avro", "iceberg"):
-        package = pytest.importorskip(f"duckdb_extension_{extension}", reason="needs DuckDB's reader of Iceberg")
-        (file,) = Path(package.__path__[0]).rglob("*.duckdb_extension")
-        database.execute(f"LOAD '{file}'")
+    database = duckdb_with_iceberg()
     body = "bodyValue.price" if name == TYPED else "decode(body)"
     place = f"iceberg_scan('{made.load_table(name).metadata_location}')"
     assert database.sql(SELECT.format(body, place)).fetchall() == expected(made, name)
